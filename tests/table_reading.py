@@ -26,10 +26,11 @@ class Reading:
     skipped: int = 0
     first_bad: list[BadRow] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    details: list[int] = field(default_factory=list)  # empty if they are not wanted
 
 
-def options(map: str = "", *, time: str = "start", threads: int | None = None) -> TableOptions:
-    return TableOptions(map=parse_map(map) if map else None, time=time, threads=threads)
+def options(map: str = "", *, time: str = "start", threads: int | None = None, details: bool = False) -> TableOptions:
+    return TableOptions(map=parse_map(map) if map else None, time=time, threads=threads, details=details)
 
 
 def read_file(path: Path, asked: TableOptions | None = None, name: str | None = None) -> Reading:
@@ -54,6 +55,9 @@ def add(reading: Reading, block: RowBlock) -> None:
     reading.bad += block.unreadable
     reading.skipped += block.skipped
     reading.first_bad += block.bad
+    if block.details is not None:
+        assert len(block.details) == len(block)
+        reading.details += block.details.tolist()
     times = [0] * len(block) if block.time is None else block.time.tolist()
     if isinstance(block.src, AddressColumn):
         assert isinstance(block.dst, AddressColumn)

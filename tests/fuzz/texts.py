@@ -7,6 +7,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+import naive_details
 import naive_text
 from fuzz.mutations import Edit, apply, edits
 from fuzz.targets import target
@@ -33,6 +34,9 @@ ENDS = [
 TIMES = ["1700000000", "1700000000.123456789", "2024-02-29T23:59:59.5Z", "1700000000123", "never", "", "1e9"]
 NOTES = ["", "a b", "ü", "\\", "{", "[]", "0" * 40]
 LAST = "end,192.0.2.1,192.0.2.2,77"
+PROTOCOLS = ["tcp", "UDP", "6", "1", "300", "what", "-", "", "ipv6-icmp"]
+PORTS = ["0", "443", "65535", "65536", "80.0", "0x50", "x", ""]
+FLAGS = ["2", "0x12", "...AP.SF", "FSPA", "SYN", "", "-", "99999"]
 
 cases = st.tuples(st.integers(0, 2**32), st.integers(0, 30), edits, st.integers(1, 300))
 
@@ -92,3 +96,25 @@ def jsonlines(case: tuple[int, int, list[Edit], int]) -> None:
     text = "\n".join([*lines, ""])
     last = json.dumps(dict(zip(names, LAST.split(","), strict=True)))
     check(text, last, naive_text.read_json(text, ("src", "dst", "time")), case, is_json=True)
+
+
+@target(cases, examples=60)
+def details(case: tuple[int, int, list[Edit], int]) -> None:
+    """Details are those of the oracle, and damage that is read with them changes no row."""
+    seed, count, changes, step = case
+    drawn = Random(seed)
+    names = ("proto", "sport", "dport", "flags")
+    rows = [tuple(map(drawn.choice, (PROTOCOLS, PORTS, PORTS, FLAGS))) for _ in range(count + 1)]
+    text = "".join(f"10.0.0.1,10.0.0.2,1,{','.join(row)}\n" for row in rows)
+    head = f"src,dst,time,{','.join(names)}\n".encode()
+    found = read_detailed(head + text.encode(), step, wanted=True)
+    expected = [naive_details.of_record(dict(zip(names, row, strict=True)), names) for row in rows]
+    assert found.details == expected
+    damaged = head + apply(text.encode(), changes)
+    with_them, without = (read_detailed(damaged, step, wanted=wanted) for wanted in (True, False))
+    assert (with_them.rows, with_them.bad, with_them.skipped) == (without.rows, without.bad, without.skipped)
+    assert len(with_them.details) == len(with_them.rows)
+
+
+def read_detailed(data: bytes, step: int, *, wanted: bool) -> Reading:
+    return read(TextReader(Drips(data, step), TextGrammar("text", CSV, TableOptions(details=wanted))))

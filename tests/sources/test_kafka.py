@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive_details
 import superhosts as sh
 from superhosts.columns.split import AddressColumn
 from superhosts.errors import InputError, UsageError
@@ -103,6 +104,30 @@ def test_a_damaged_record_does_no_harm_to_others(place: int, byte: int) -> None:
     bad[place % len(bad)] = byte
     records = read_protobuf([good, bytes(bad), good], GOFLOW2)
     assert [found(records.src)[number] for number in (0, 2)] == 2 * [ipaddress.ip_address("10.0.0.1")]
+
+
+def test_details_of_records() -> None:
+    ends = field(6, bytes(4)) + field(7, bytes(4)) + field(111, NOON * 10**9)
+    numbers = [(6, 40000, 443, 0x1B, 0), (17, 5, 53, 0, 0), (1, 0, 0, 0, 8), (0, 0, 0, 0, 0), (300, 70000, 1, 0, 0)]
+    messages = []
+    for values in numbers:
+        more = (field(number, value) for number, value in zip((20, 21, 22, 26, 31), values, strict=True) if value)
+        message = ends + b"".join(more)
+        messages.append(varint(len(message)) + message)
+    known = [(6, 40000, 443, 0x1B), (17, 5, 53, None), (1, None, None, None, 8), (None, 0, 0, 0), (None, None, 1, 0)]
+    expected = [naive_details.packed(*each, mark=naive_details.RECORD) for each in known]
+    found = read_protobuf(messages, GOFLOW2, details=True).details
+    assert found is not None
+    assert found.tolist() == expected
+    assert read_protobuf(messages, GOFLOW2).details is None
+    records = [{"src_addr": "10.0.0.1", "dst_addr": "10.0.0.2", "time_received_ns": NOON * 10**9, "proto": "TCP"}]
+    records += [{**records[0], "src_port": 7, "dst_port": 80, "tcp_flags": 2, "proto": name} for name in ("UDP", 6)]
+    texts = [json.dumps(record).encode() for record in (records[2], records[1], records[0], {"no": 1})]
+    json_details = JsonRecords("topic", details=True).read(texts).details
+    assert json_details is not None
+    rows = [(6, 7, 80, 2), (17, 7, 80, None), (6, None, None, None), (None, None, None, None)]
+    assert json_details.tolist() == [naive_details.packed(*row, mark=naive_details.RECORD) for row in rows]
+    assert JsonRecords("topic").read(texts).details is None
 
 
 def test_times_are_those_of_the_start_or_else_of_the_arrival() -> None:

@@ -45,9 +45,10 @@ class TableInputOptions:
         typer.Option(
             metavar="LIST",
             callback=check_map,
-            help="Columns of a table: src=COLUMN,dst=COLUMN,time=COLUMN, also time_end, duration, proto, sport, dport "
-            "(the last three must exist and are not used yet). A number is a place, from 1. Times may name their "
-            "unit: time=start:ms (s, ms, us, ns).",
+            help="Columns of a table: src=COLUMN,dst=COLUMN,time=COLUMN, also time_end, duration. For --peers, "
+            "--count, --by, --proto and --port: proto, sport, dport, flags (of TCP), and of tables of whole "
+            "conversations state (as Zeek or Argus write it) or replies (packets that came back). A number is a place, "
+            "from 1. Times may name their unit: time=start:ms (s, ms, us, ns).",
             show_default="usual names of columns are found",
         ),
     ] = None

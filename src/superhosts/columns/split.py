@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.columns.addresses import Kinds, Words
 from superhosts.compiled import compiled
+from superhosts.packetdetails import Details
 from superhosts.pairs import PacketBatch, PacketBlock, Times
 
 Rows = NDArray[np.int64]
@@ -28,13 +29,13 @@ class AddressColumn(NamedTuple):
 Ends = AddressColumn | NDArray[np.uint32]
 
 
-def packets_of(src: Ends, dst: Ends, time: Times) -> tuple[PacketBlock, Rows]:
+def packets_of(src: Ends, dst: Ends, time: Times, details: Details | None = None) -> tuple[PacketBlock, Rows]:
     """Return the packets of rows, in order, and the numbers of the rows that are none.
 
-    Columns of uint32 are not copied.
+    Columns of uint32 are not copied, nor are their details.
     """
     if not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
-        block = (PacketBatch(4, src, dst, time),) if len(time) else ()
+        block = (PacketBatch(4, src, dst, time, details=details),) if len(time) else ()
         return block, np.empty(0, np.int64)
     left, right = widened(src), widened(dst)
     ipv4, ipv6 = _count(left.kinds, right.kinds)
@@ -42,7 +43,11 @@ def packets_of(src: Ends, dst: Ends, time: Times) -> tuple[PacketBlock, Rows]:
     src6, dst6, time6 = np.empty((ipv6, 2), np.uint64), np.empty((ipv6, 2), np.uint64), np.empty(ipv6, np.int64)
     dropped = np.empty(len(time) - ipv4 - ipv6, np.int64)
     _split(left, right, time, (src4, dst4, time4), (src6, dst6, time6), dropped)
-    batches = PacketBatch(4, src4, dst4, time4), PacketBatch(6, src6, dst6, time6)
+    details4, details6 = None, None
+    if details is not None:
+        kinds = np.where(left.kinds == right.kinds, left.kinds, 0)
+        details4, details6 = details[kinds == 4], details[kinds == 6]
+    batches = PacketBatch(4, src4, dst4, time4, details=details4), PacketBatch(6, src6, dst6, time6, details=details6)
     return tuple(batch for batch in batches if len(batch)), dropped
 
 

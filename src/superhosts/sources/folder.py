@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superhosts.errors import InputError, SuperhostsError
@@ -103,6 +103,7 @@ class FolderSource(Source):
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
         self._wants = wants
+        self._tables = replace(self._tables, details=wants.details)
 
     def first_time(self) -> int | None:
         """Return the earliest time of the present files; None if there are none yet."""

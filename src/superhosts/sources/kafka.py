@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from superhosts.columns.split import packets_of
 from superhosts.errors import InputError, MissingExtraError, UsageError
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.kafka_messages import (
     GOFLOW2,
     Fields,
@@ -140,6 +140,7 @@ class KafkaSource(Source):
         self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
         self._json: JsonRecords | None = None
         self._known = False  # the format
+        self._wants = PLAIN
         if topic.words.get("format") == "goflow2":
             self._fields = self._fields or GOFLOW2
         self._consumer: Any = None
@@ -150,6 +151,10 @@ class KafkaSource(Source):
         self._shown = 0
         self._stopped = self._waits = False
         self._client = _import_client(name)
+
+    def want(self, wants: Wants) -> None:
+        """Read protocols, ports and flags, too, if the run wants details."""
+        self._wants = wants
 
     def first_time(self) -> int | None:
         """Return None: nobody knows before a message has come."""
@@ -270,7 +275,8 @@ class KafkaSource(Source):
         whole = records.time != NO_TIME
         kept = np.flatnonzero(whole)
         src, dst = (type(end)(end.kinds[kept], end.words[kept]) for end in (records.src, records.dst))
-        block, refused = packets_of(src, dst, records.time[kept])
+        details = None if records.details is None else records.details[kept]
+        block, refused = packets_of(src, dst, records.time[kept], details)
         bad = np.sort(np.concatenate([np.flatnonzero(~whole), kept[refused]]))
         self.counters.count(block)
         self.counters.packets += len(bad)
@@ -289,13 +295,13 @@ class KafkaSource(Source):
         if self._json is not None:
             return self._json.read(values)
         assert self._fields is not None
-        return read_protobuf(values, self._fields)
+        return read_protobuf(values, self._fields, details=self._wants.details)
 
     def _recognise(self, message: bytes) -> None:
         """Find out the format by a message, unless the caller has said it."""
         format = self._topic.words.get("format")
         if format == "json" or (format is None and self._fields is None and message[:1] == b"{"):
-            self._json = JsonRecords(self.name)
+            self._json = JsonRecords(self.name, details=self._wants.details)
         elif self._fields is None and is_delimited(message):
             self._fields = GOFLOW2
         elif self._fields is None:

@@ -1,9 +1,9 @@
 """Flow records in the messages of a Kafka topic: protobuf of goflow2 and Akvorado, JSON of goflow2 and pmacct.
 
-Only two addresses and a time of a record are wanted. So protobuf is walked by a compiled loop over its fields, which
-skips what it does not want, in place of generated code that would make an object of every record. What the fields
-mean is their numbers: those of goflow2 are known, those of Akvorado depend on its configuration, and its outlet serves
-them as a .proto file, which `read_proto` reads.
+Only two addresses and a time of a record are wanted, and a few numbers where a run wants details. So protobuf is walked
+by a compiled loop over its fields, which skips what it does not want, in place of generated code that would make an
+object of every record. What the fields mean is their numbers: those of goflow2 are known, those of Akvorado depend on
+its configuration, and its outlet serves them as a .proto file, which `read_proto` reads.
 
 goflow2 writes the length of a record before it; Akvorado does not. A message that is no such record is a bad row.
 """
@@ -23,12 +23,19 @@ from superhosts.columns.addresses import Bytes, parse_text
 from superhosts.columns.split import AddressColumn
 from superhosts.compiled import compiled
 from superhosts.errors import InputError
+from superhosts.packetdetails import Details
 from superhosts.pairs import Times
 from superhosts.sources.tables.base import NO_TIME
-from superhosts.sources.tables.mapping import Column, resolve
+from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD
+from superhosts.sources.tables.detailcolumns import combine_columns, details_of_columns, of_integers, of_texts
+from superhosts.sources.tables.detailfields import DetailFields, details_of
+from superhosts.sources.tables.detailvalues import DPORT, FLAGS, ICMP_TYPE, PROTO, SPORT, VALUES, make_codes
+from superhosts.sources.tables.mapping import Column, resolve, usual_details
+from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary_loops import BIG, MISSING, Places, read_addresses
 from superhosts.sources.tables.times import factor_of, parse_time, scale_integers
 
+ICMP_TYPES = ("icmp_type", "icmptype", "icmpv4type")  # names of a field, in lower case
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # how a field is written
 _MOST_SHOWN = 60  # bytes of a message in warnings
 
@@ -41,9 +48,16 @@ class Fields(NamedTuple):
     time: int
     other_time: int  # counts where the first is missing or 0; 0: none
     delimited: bool  # the length of a record is before it
+    # Details; 0: the record has no such field
+    proto: int = 0
+    sport: int = 0
+    dport: int = 0
+    flags: int = 0
+    icmp_type: int = 0
 
 
-GOFLOW2 = Fields(src=6, dst=7, time=111, other_time=110, delimited=True)
+GOFLOW2 = Fields(6, 7, 111, 110, delimited=True, proto=20, sport=21, dport=22, flags=26, icmp_type=31)
+_RECORDS = make_codes({}, {}, claim=RECORD, icmp_place=ICMP_NOWHERE, has_hex_flags=False)
 
 
 class Records(NamedTuple):
@@ -52,6 +66,7 @@ class Records(NamedTuple):
     src: AddressColumn
     dst: AddressColumn
     time: Times
+    details: Details | None = None  # None: not wanted
 
 
 @compiled
@@ -69,8 +84,31 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
 
 
 @compiled
-def _walk_one(data: Bytes, at: int, end: int, fields: Fields, places: NDArray[np.int64], row: int) -> int:
-    """Note where the source (places[0]) and destination of a record are; return its time, or -1 if it is damaged."""
+def _note_number(values: NDArray[np.int64], row: int, fields: Fields, number: int, value: np.uint64) -> None:
+    """Note the value of a field of details."""
+    what = -1
+    if number == fields.proto:
+        what = PROTO
+    elif number == fields.sport:
+        what = SPORT
+    elif number == fields.dport:
+        what = DPORT
+    elif number == fields.flags:
+        what = FLAGS
+    elif number == fields.icmp_type:
+        what = ICMP_TYPE
+    if what >= 0:
+        values[what, row] = np.int64(value)
+
+
+@compiled
+def _walk_one(
+    data: Bytes, at: int, end: int, fields: Fields, places: NDArray[np.int64], row: int, values: NDArray[np.int64]
+) -> int:
+    """Note where the source (places[0]) and destination of a record are; return its time, or -1 if it is damaged.
+
+    If `values` has room for the row, its details are noted there.
+    """
     time, other = np.int64(0), np.int64(0)
     while at < end:
         tag, at = _varint(data, at, end)
@@ -85,6 +123,8 @@ def _walk_one(data: Bytes, at: int, end: int, fields: Fields, places: NDArray[np
                 time = np.int64(value)
             elif number == fields.other_time:
                 other = np.int64(value)
+            elif row < values.shape[1]:
+                _note_number(values, row, fields, number, value)
         elif kind == _LENGTH:
             length, at = _varint(data, at, end)
             if at < 0 or length > np.uint64(end - at):
@@ -107,9 +147,17 @@ def _walk_one(data: Bytes, at: int, end: int, fields: Fields, places: NDArray[np
 
 @compiled
 def walk_protobuf(
-    data: Bytes, offsets: NDArray[np.int64], fields: Fields, places: NDArray[np.int64], times: NDArray[np.int64]
+    data: Bytes,
+    offsets: NDArray[np.int64],
+    fields: Fields,
+    places: NDArray[np.int64],
+    times: NDArray[np.int64],
+    values: NDArray[np.int64],
 ) -> None:
-    """Note where the ends of records are, and their times; message i is data[offsets[i]:offsets[i + 1]]."""
+    """Note where the ends of records are, and their times; message i is data[offsets[i]:offsets[i + 1]].
+
+    `values` has a row for each value of details, and columns for no message if they are not wanted.
+    """
     for i in range(len(times)):
         at, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
         places[0, i, 0] = places[1, i, 0] = MISSING
@@ -117,21 +165,36 @@ def walk_protobuf(
         if fields.delimited:
             length, at = _varint(data, at, end)
             whole = at >= 0 and length == np.uint64(end - at)
-        times[i] = _walk_one(data, at, end, fields, places, i) if whole else -1
+        times[i] = _walk_one(data, at, end, fields, places, i, values) if whole else -1
         if times[i] < 0:
             places[0, i, 0] = places[1, i, 0] = MISSING
 
 
-def read_protobuf(messages: Sequence[bytes], fields: Fields) -> Records:
-    """Return the records of protobuf messages."""
+def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> Records:
+    """Return the records of protobuf messages, with details if they are wanted."""
     count = len(messages)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum([len(message) for message in messages], out=offsets[1:])
     data = np.frombuffer(bytearray(b"".join(messages)), np.uint8)
     places, times = np.zeros((2, count, 2), np.int64), np.empty(count, np.int64)
-    walk_protobuf(data, offsets, fields, places, times)
+    values = np.full((VALUES, count if details else 0), -1, np.int64)
+    if details:
+        # Fields that are zero are not written. A protocol of zero is none that was seen.
+        known = ((SPORT, fields.sport), (DPORT, fields.dport), (FLAGS, fields.flags), (ICMP_TYPE, fields.icmp_type))
+        values[[what for what, number in known if number]] = 0
+    walk_protobuf(data, offsets, fields, places, times, values)
     times[times == 0] = -1  # the record has no time
-    return Records(_addresses(data, places[0]), _addresses(data, places[1]), scale_integers(times, 0))
+    ends = _addresses(data, places[0]), _addresses(data, places[1])
+    return Records(*ends, scale_integers(times, 0), _combined(values) if details else None)
+
+
+def _combined(values: NDArray[np.int64]) -> Details:
+    for what in (PROTO, SPORT, DPORT, FLAGS, ICMP_TYPE):
+        values[what] = of_integers(values[what], what)
+    values[PROTO][values[PROTO] == 0] = -1
+    found = np.empty(values.shape[1], np.uint64)
+    combine_columns(values, _RECORDS, found)
+    return found
 
 
 def _addresses(data: Bytes, places: Places) -> AddressColumn:
@@ -143,14 +206,17 @@ def _addresses(data: Bytes, places: Places) -> AddressColumn:
 class JsonRecords:
     """Reads JSON messages, one object each. The fields are those of the first object that has two ends."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, details: bool = False) -> None:
         self._name = name
+        self._options = TableOptions(details=details)
+        self._details: DetailFields | None = None  # None: not wanted, or not known yet
         self._ends: tuple[Column, Column] | None = None
         self._time: Column | None = None
 
     def read(self, messages: Sequence[bytes]) -> Records:
         """Return the records of messages."""
         ends: list[bytes] = []
+        records: list[dict[str, object]] = []
         times = np.full(len(messages), NO_TIME, np.int64)
         for number, message in enumerate(messages):
             try:
@@ -158,6 +224,7 @@ class JsonRecords:
             except (ValueError, RecursionError):
                 record = None
             found = self._fields(record) if isinstance(record, dict) else None
+            records.append({} if found is None else record)
             if found is None:
                 ends += [b"", b""]
                 continue
@@ -169,7 +236,20 @@ class JsonRecords:
         np.cumsum([len(text) for text in ends], out=offsets[1:])
         kinds, words = parse_text(np.frombuffer(bytearray(b"".join(ends)), np.uint8), offsets)
         src_column = AddressColumn(kinds[::2].copy(), words[::2].copy())
-        return Records(src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), times)
+        details = self._read_details(records) if self._options.details else None
+        return Records(src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), times, details)
+
+    def _read_details(self, records: Sequence[dict[str, object]]) -> Details:
+        fields = self._details
+        if fields is None:  # No message has ends.
+            return np.zeros(len(records), np.uint64)
+
+        def read(name: str, what: int) -> NDArray[np.int64]:
+            found = [record.get(name) for record in records]
+            texts = [None if value is None else str(value).encode("utf-8", "replace") for value in found]
+            return of_texts(texts, what, fields.codes)
+
+        return details_of_columns(fields, len(records), read)
 
     def _fields(self, record: dict[str, object]) -> tuple[object, object, object] | None:
         """Return the ends and the time of a record; None if it has no ends."""
@@ -181,6 +261,8 @@ class JsonRecords:
             assert mapping.src is not None
             assert mapping.dst is not None
             self._ends, self._time = (mapping.src, mapping.dst), mapping.time or mapping.time_end
+            used = [column.name for column in (*self._ends, self._time) if column is not None]
+            self._details = details_of(None, list(record), self._options, used, self._name)
         src, dst = (record.get(column.name) for column in self._ends)
         return src, dst, None if self._time is None else record.get(self._time.name)
 
@@ -198,7 +280,12 @@ def read_proto(path: str) -> Fields:
         raise InputError("no field of the record is a time", file=path)
     assert mapping.src is not None
     assert mapping.dst is not None
-    return Fields(numbers[mapping.src.name], numbers[mapping.dst.name], numbers[time.name], 0, False)
+    usual = usual_details(list(numbers))
+    columns = usual.proto, usual.sport, usual.dport, usual.flags
+    proto, sport, dport, flags = (0 if column is None else numbers[column.name] for column in columns)
+    icmp_type = next((numbers[name] for name in numbers if name.lower() in ICMP_TYPES), 0)
+    ends = numbers[mapping.src.name], numbers[mapping.dst.name]
+    return Fields(ends[0], ends[1], numbers[time.name], 0, False, proto, sport, dport, flags, icmp_type)
 
 
 def is_delimited(message: bytes) -> bool:

@@ -37,7 +37,6 @@ from superhosts.sources.pcapng_walk import (
     BAD_TRAILER,
     DECLARED,
     LARGEST_BLOCK,
-    LINK,
     MORE,
     NO_INTERFACE,
     NO_LINK,
@@ -80,6 +79,7 @@ class Pcapng:
         self._rows: dict[tuple[bool, bytes], Interfaces] = {}  # by byte order and content of the block
         self._named: set[int] = set()  # link types
         self._layout: Blocks | None = None
+        self._wrapped = False  # an interface has frames that only the rich walk reads
         self.notes: list[str] = []
 
     def layout(self) -> Blocks | None:
@@ -105,14 +105,14 @@ class Pcapng:
 
     def read_piece(self, *arguments: Any) -> int:
         """Read a piece of a file (piece_loop.py)."""
-        _, _, blocks, _, tally, _ = arguments
-        return (read_rich_piece if _is_rich(blocks, tally) else read_piece)(*arguments)
+        _, _, _, _, tally, _ = arguments
+        return (read_rich_piece if self._wrapped or tally[WANTS] else read_piece)(*arguments)
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         """Read on from tally[POSITION]; return what is wrong there, if anything."""
         while True:
-            blocks = Blocks(self._section, self._table)
-            reason = (walk_rich if _is_rich(blocks, tally) else walk)(block, blocks, tally, columns)
+            chosen = walk_rich if self._wrapped or tally[WANTS] else walk
+            reason = chosen(block, Blocks(self._section, self._table), tally, columns)
             if reason == MORE:
                 return None
             at = int(tally[POSITION])
@@ -211,6 +211,7 @@ class Pcapng:
             elif code == 14 and len(value) == 8:
                 seconds = int.from_bytes(value, "big" if self._is_big else "little", signed=True)
         link = link_of(link_type)
+        self._wrapped |= is_wrapped(link)
         clock = clock_of(resolution, seconds * SECOND)
         return np.array((link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED), np.uint64)
 
@@ -224,11 +225,3 @@ class Pcapng:
             value = raw[at + 4 : at + 4 + length]
             yield code, value if len(value) == length else None
             at += 4 + (length + 3) // 4 * 4
-
-
-def _is_rich(blocks: Blocks, tally: Tally) -> bool:
-    """Return True if more is wanted than addresses, or frames of an interface have a header that takes a closer look.
-
-    Rows of interfaces that a section before has declared may be there, too, and do no harm.
-    """
-    return bool(tally[WANTS]) or any(is_wrapped(int(link)) for link in set(blocks.interfaces[:, LINK].tolist()))

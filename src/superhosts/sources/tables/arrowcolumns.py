@@ -1,4 +1,4 @@
-"""Columns of Arrow arrays as addresses and times: what Parquet and Arrow files have in common.
+"""Columns of Arrow arrays as addresses, times and details: what Parquet and Arrow files have in common.
 
 Addresses are IPv4 numbers (integers of any width), text, or binary values of 4 or 16 bytes, in any of these also as a
 dictionary. A column of uint32 without nulls is not copied. What is no address becomes kind 0, and what is no time
@@ -20,6 +20,8 @@ from superhosts.compiled import compiled
 from superhosts.errors import InputError
 from superhosts.pairs import Times
 from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.detailcolumns import Numbers, of_floats, of_integers, of_places
+from superhosts.sources.tables.detailvalues import Codes
 from superhosts.sources.tables.mapping import UNITS, RowTimes
 from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
 
@@ -85,6 +87,29 @@ def times_of(arrays: tuple[Any, Any | None], how: RowTimes, file: str) -> Times:
         return times
     lengths = _durations(arrays[1], how.duration.name, UNITS[how.duration.unit or "s"], file)
     return _moved(times, lengths, how.sign)
+
+
+def values_of(array: Any, column: str, what: int, codes: Codes, file: str) -> Numbers:
+    """Return an Arrow array as values of a field of details (detailvalues.py); those of other types are unknown."""
+    types, kind = import_arrow(file).types, array.type
+    unknown = np.full(len(array), -1, np.int64)
+    if types.is_dictionary(kind):
+        known = values_of(array.dictionary, column, what, codes, file)
+        indices = _filled_numbers(array.indices).astype(np.int64, copy=False)
+        is_inside = (indices >= 0) & (indices < len(known))
+        unknown[is_inside] = known[indices[is_inside]]
+        return unknown
+    if types.is_integer(kind):  # numbers of uint64 beyond int64 become negative, and are none
+        found = of_integers(_filled_numbers(array).astype(np.int64), what)
+    elif types.is_floating(kind):
+        found = of_floats(_filled(array, float("nan")).astype(np.float64), what)
+    elif _is_text(types, kind) or _is_binary(types, kind):
+        data, offsets = _text(array, file, column)
+        places = np.stack([offsets[:-1], offsets[1:]], axis=1).astype(np.int64)
+        found = of_places(data, places, what, codes)
+    else:
+        return unknown
+    return np.where(_nulls(array), -1, found) if array.null_count else found
 
 
 def _times(array: Any, column: str, factor: int, file: str) -> Times:

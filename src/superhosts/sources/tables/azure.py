@@ -30,7 +30,12 @@ _FLOWS = Log(
     start=("time",),
     delimiter=",",
     quote="",
-    columns=("time src dst",),
+    # Version 1 ends behind the decision. Those marked with a letter differ between the two kinds of logs.
+    columns=("time src dst sport dport proto direction a b packets bytes replies reply_bytes",),
+    proto=("proto",),
+    sport=("sport",),
+    dport=("dport",),
+    replies=("replies",),
 )
 
 

@@ -1,4 +1,5 @@
-"""The interface of a reader of one table format: blocks of rows as columns of addresses and times.
+"""The interface of a reader of one table format: blocks of rows as columns of addresses and times, and of
+details where a run wants them.
 
 A reader is given an input (`Opens`) and the options; it finds its columns with `mapping.resolve` and then returns block
 after block. It leaves out rows that it cannot read at all and says so in `bad`. Rows whose addresses or times make no
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from superhosts.columns.split import AddressColumn, Ends
+from superhosts.packetdetails import Details
 from superhosts.pairs import Times
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.options import TableOptions
@@ -38,6 +40,7 @@ class RowBlock:
     bad: Sequence[BadRow] = ()  # the first rows that could not be read at all and are not in the columns
     unreadable: int = 0  # how many these are
     skipped: int = 0  # records that are not meant: other events of a log. They do not count as rows
+    details: Details | None = None  # None: not wanted
 
     def __len__(self) -> int:
         return len(self.src[0] if isinstance(self.src, AddressColumn) else self.src)

@@ -15,9 +15,10 @@ from ipaddress import ip_address
 
 from superhosts.errors import InputError
 from superhosts.sources.tables.delimitedloop import Bytes, walk_delimited
-from superhosts.sources.tables.log import Log, wanted_of
+from superhosts.sources.tables.log import Log
+from superhosts.sources.tables.logfields import wanted_of
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.textlayout import BLANK, make_delimited, make_roles
+from superhosts.sources.tables.textlayout import BLANK, make_delimited, make_detail_roles, make_roles
 from superhosts.sources.tables.textreader import Layout
 
 MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
@@ -111,7 +112,8 @@ class DelimitedGrammar:
         delimiter = self.delimiter or "\t"
         marks = "#" + self.log.footer[:1]
         shape = make_delimited(wanted, columns, delimiter, marks=marks, quote=self.log.quote, header=header)
-        return DelimitedLayout(columns, bool(wanted.time), make_roles(wanted), shape, walk_delimited, self, header)
+        roles = make_roles(wanted), make_detail_roles(wanted)
+        return DelimitedLayout(columns, bool(wanted.time), *roles, shape, walk_delimited, self, header)
 
     def fields_of(self, line: bytes) -> list[str]:
         """Return the names of a `#fields` line."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.sources.tables.rawmemory import byte_at, number_at, set_number
+from superhosts.sources.tables.textdetails import DetailRoles, read_details
 from superhosts.sources.tables.textrow import (
     GOOD,
     LIMIT,
@@ -149,7 +150,20 @@ def _find_fields(at: int, stop: int, final: bool, layout: Divided, places: int) 
 
 
 @compiled
-def walk_delimited(data: Bytes, final: bool, layout: Delimited, roles: Roles, tally: Tally, rows: Rows) -> int:
+def _lacks_details_only(places: int, layout: Divided, found: int, first: int) -> bool:
+    """Return True if the fields that a line does not have are slots of details, and note that they are missing."""
+    for i in range(found, layout.wanted_count):
+        slot = number_at(layout.slots + 8 * i)
+        if slot < first:
+            return False
+        set_number(places + 16 * slot, 0)
+    return True
+
+
+@compiled
+def walk_delimited(
+    data: Bytes, final: bool, layout: Delimited, roles: Roles, details: DetailRoles | None, tally: Tally, rows: Rows
+) -> int:
     """Read the lines from tally[POSITION] to tally[STOP], which lies behind a newline; return why it ends.
 
     `final`: no bytes come behind those.
@@ -184,7 +198,10 @@ def walk_delimited(data: Bytes, final: bool, layout: Delimited, roles: Roles, ta
         found, end = _find_fields(at, stop, final, divided, places)
         if found < 0:
             break
-        read = read_row(places, roles, found == divided.wanted_count)
+        is_whole = found == divided.wanted_count
+        if details is not None:
+            is_whole = is_whole or _lacks_details_only(places, divided, found, details.first)
+        read = read_row(places, roles, is_whole)
         if read.status == GOOD:
             rows.kinds[row] = read.kind
             rows.src[row, 0] = read.src_high
@@ -192,6 +209,8 @@ def walk_delimited(data: Bytes, final: bool, layout: Delimited, roles: Roles, ta
             rows.dst[row, 0] = read.dst_high
             rows.dst[row, 1] = read.dst_low
             rows.time[row] = read.time
+            if details is not None:
+                rows.details[row] = read_details(places, details)
             tally[WIDE] += read.kind == 6
             row += 1
         elif read.status == SKIPPED or not _is_header(at, end, header, len(layout.header)):

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from superhosts.errors import InputError
+from superhosts.sources.tables.detailfields import candidates_of
 from superhosts.sources.tables.jsonloop import walk_json
-from superhosts.sources.tables.log import Log, as_column, wanted_of
+from superhosts.sources.tables.log import Log
+from superhosts.sources.tables.logfields import as_column, wanted_of
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.textlayout import make_keys, make_roles
+from superhosts.sources.tables.textlayout import make_detail_roles, make_keys, make_roles
 from superhosts.sources.tables.textreader import Layout
 from superhosts.sources.tables.textrow import MOST_DEPTH
 
@@ -50,11 +52,14 @@ class JsonGrammar:
         # Other lines may have other keys: candidates of a known log are looked for in each.
         fields = (*log.src, *log.dst, *log.start, *log.end, *log.duration, log.kind)
         candidates = [as_column(name).name for name in fields if name]
+        if self._options.details:
+            candidates += candidates_of(log)
         known = {name.lower() for name in columns}
         possible = [*columns, *(name for name in candidates if name.lower() not in known)]
         wanted = wanted_of(log, possible, self._options, self._name)
         keys = make_keys(wanted, whole=log.has_several)
-        return start, JsonLayout(columns, bool(wanted.time), make_roles(wanted), keys, walk_json)
+        roles = make_roles(wanted), make_detail_roles(wanted)
+        return start, JsonLayout(columns, bool(wanted.time), *roles, keys, walk_json)
 
 
 def objects(head: bytes, *, ended: bool) -> Iterator[dict[str, object]]:

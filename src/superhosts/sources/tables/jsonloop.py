@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.sources.tables.delimitedloop import FULL, MORE
 from superhosts.sources.tables.rawmemory import byte_at, number_at, set_byte, set_number
+from superhosts.sources.tables.textdetails import DetailRoles, read_details
 from superhosts.sources.tables.textrow import (
     BAD_LINE,
     GOOD,
@@ -249,7 +250,9 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
 
 
 @compiled
-def walk_json(data: Bytes, final: bool, keys: Keys, roles: Roles, tally: Tally, rows: Rows) -> int:
+def walk_json(
+    data: Bytes, final: bool, keys: Keys, roles: Roles, details: DetailRoles | None, tally: Tally, rows: Rows
+) -> int:
     """Read the lines from tally[POSITION] to tally[STOP], which lies behind a newline; return why it ends.
 
     `final` means nothing here: an object never spans lines.
@@ -289,6 +292,8 @@ def walk_json(data: Bytes, final: bool, keys: Keys, roles: Roles, tally: Tally, 
                     rows.dst[row, 0] = read.dst_high
                     rows.dst[row, 1] = read.dst_low
                     rows.time[row] = read.time
+                    if details is not None:
+                        rows.details[row] = read_details(places, details)
                     tally[WIDE] += read.kind == 6
                     row += 1
             if status != GOOD:

@@ -1,19 +1,16 @@
 """What describes a log of text: how it is recognised, and which of its fields mean what.
 
-A description is data. Which columns a table has decides which of the candidates are used; what the caller maps comes
-before all of them. Tables that are no known log have a description without candidates: then the usual names decide
-(`mapping.resolve`).
+A description is data; `knownlogs.py` has them all. Which columns a table has decides which of the candidates are used
+(`logfields.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
-from superhosts.errors import InputError
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, resolve, row_times
-from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.textlayout import Wanted
+from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD
 
 
 @dataclass(frozen=True)
@@ -35,78 +32,23 @@ class Log:
     quote: str = '"'
     columns: tuple[str, ...] = ()  # of delimited text that has no header, by the number of columns
     footer: str = ""  # what begins the line behind the last row
+    # Details, which are read where a run wants them
+    proto: tuple[str, ...] = ()
+    sport: tuple[str, ...] = ()
+    dport: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # of TCP, from source to destination or of both
+    has_hex_flags: bool = False  # flags are hexadecimal digits without 0x
+    icmp_type: tuple[str, ...] = ()
+    icmp_place: int = ICMP_NOWHERE  # where the type of ICMP messages is, if no field has it
+    claim: int = RECORD  # what a record claims about a conversation (claims.py), unless these fields say otherwise:
+    direction: str = ""  # the field whose words are `directions`
+    directions: Dict[str, int] = field(default_factory=dict, hash=False)
+    state: tuple[str, ...] = ()  # fields whose words are `states`
+    states: Dict[str, int] = field(default_factory=dict, hash=False)
+    reply_flags: tuple[str, ...] = ()  # of TCP, from destination to source
+    replies: tuple[str, ...] = ()  # packets or bytes from destination to source
 
     def is_marked(self, names: Sequence[str]) -> bool:
         """Return True if these columns or keys are those of such a log. Marks are in lower case."""
         known = {name.strip().lower() for name in names}
         return any(known.issuperset(mark.split(",")) for mark in self.marks)
-
-
-def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
-    """Return what is wanted of a table with these columns. InputError says which are missing."""
-    asked = options.map or Mapping()
-    known = {name.strip().lower(): name for name in reversed(columns)}
-
-    def present(role: str, names: tuple[str, ...]) -> tuple[Column, ...]:
-        given: Column | None = getattr(asked, role)
-        fields = [given] if given is not None else [as_column(name) for name in names]
-        return tuple(Column(known[field.name.lower()], field.unit) for field in fields if field.name.lower() in known)
-
-    src, dst = present("src", log.src), present("dst", log.dst)
-    start, end, duration = (
-        present(role, names) for role, names in (("time", log.start), ("time_end", log.end), ("duration", log.duration))
-    )
-    if not log.src or not src or not dst:
-        found = resolve(asked, columns, file)
-        src, dst, start, end, duration = (
-            () if column is None else (column,)
-            for column in (found.src, found.dst, found.time, found.time_end, found.duration)
-        )
-    else:
-        resolve(replace(asked, src=src[0], dst=dst[0]), columns, file)  # checks what was asked for
-    if asked.untimed:
-        start = end = ()
-    elif asked.time is not None:
-        end = () if asked.time_end is None else end
-        duration = () if asked.duration is None else duration
-    if not log.start or asked.has_time:  # Records of a known log may have one time only.
-        known_times = Mapping(time=_one(start), time_end=_one(end), duration=_one(duration))
-        row_times(known_times, options.row_time, columns, file)
-    time, sign = _time(start, end, duration, options.row_time)
-    wanted = Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
-    _check_distinct(wanted, columns, file)
-    return wanted
-
-
-def _one(columns: tuple[Column, ...]) -> Column | None:
-    return columns[0] if columns else None
-
-
-def _check_distinct(wanted: Wanted, columns: Sequence[str], file: str) -> None:
-    """Raise InputError if one column is to mean two things."""
-    seen: dict[str, str] = {}
-    roles = ("src", wanted.src), ("dst", wanted.dst), ("time", wanted.time), ("duration", wanted.duration)
-    for role, fields in roles:
-        for name in dict.fromkeys(column.name for column in fields):
-            if name in seen:
-                raise InputError(
-                    f"{seen[name]} and {role} are the same column, {name}; {columns_found(columns)}", file=file
-                )
-            seen[name] = role
-
-
-def as_column(text: str) -> Column:
-    """Return a field of a description."""
-    name, colon, unit = text.rpartition(":")
-    return Column(name, unit) if colon and unit in UNITS else Column(text)
-
-
-def _time(
-    start: tuple[Column, ...], end: tuple[Column, ...], duration: tuple[Column, ...], which: str
-) -> tuple[tuple[Column, ...], int]:
-    """Return the fields that are the time of a row, and whether its duration is added (1) or subtracted (-1)."""
-    if which == "start":
-        return (start, 0) if start or not end else (end, -1 if duration else 0)
-    if end:
-        return (*end, *(column for column in start if column not in end)), 0
-    return start, 1 if start and duration else 0

@@ -1,4 +1,4 @@
-"""The logs and tables of text that are known, as data: how each is recognised and which of its fields mean what.
+"""The formats of text: every log that is known (`knownlogs.py`), JSON Lines and delimited text.
 
 A log is recognised by names of its header or by keys of its first objects, some also without a header. The order
 counts: the first description that fits is taken. One name stands for a log as delimited text and as JSON.
@@ -16,6 +16,7 @@ from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import BANNER_LINES, MARK, DelimitedGrammar, is_address, sniff, split
 from superhosts.sources.tables.jsonlines import JsonGrammar, names_of, objects
+from superhosts.sources.tables.knownlogs import AWS, CSV, JSON_LINES, LOGS, ZEEK
 from superhosts.sources.tables.log import Log
 from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
@@ -24,138 +25,6 @@ from superhosts.sources.tables.textpieces import open_text
 from superhosts.sources.tables.textreader import Grammar, Layout, TextReader
 from superhosts.text import setting
 
-ZEEK = Log(
-    "zeek",
-    "a Zeek log",
-    marks=("id.orig_h,id.resp_h",),
-    src=("id.orig_h",),
-    dst=("id.resp_h",),
-    start=("ts",),
-    duration=("duration:s",),
-    quote="",
-    columns=("ts uid id.orig_h id.orig_p id.resp_h id.resp_p proto service duration",),
-)
-EVE = Log(
-    "eve",
-    "Suricata's EVE log",
-    marks=("event_type,timestamp",),
-    src=("src_ip",),
-    dst=("dest_ip",),
-    start=("flow.start", "netflow.start", "timestamp"),
-    end=("flow.end", "netflow.end", "timestamp"),
-    kind="event_type",
-    kinds=("flow", "netflow", "alert"),
-)
-GOFLOW2 = Log(
-    "goflow2",
-    "goflow2's JSON",
-    marks=("src_addr,dst_addr,sampler_address", "src_addr,dst_addr,time_received_ns", "srcaddr,dstaddr,timereceived"),
-    src=("src_addr", "SrcAddr"),
-    dst=("dst_addr", "DstAddr"),
-    start=("time_flow_start_ns:ns", "TimeFlowStartMs:ms", "TimeFlowStart", "time_received_ns:ns", "TimeReceived"),
-    end=("time_flow_end_ns:ns", "TimeFlowEndMs:ms", "TimeFlowEnd"),
-)
-PMACCT = Log(
-    "pmacct",
-    "pmacct's JSON or CSV",
-    marks=tuple(
-        f"{ends},{time}"
-        for ends in ("ip_src,ip_dst", "src_ip,dst_ip")
-        for time in ("timestamp_start", "stamp_inserted", "timestamp_arrival", "timestamp_min")
-    ),
-    src=("ip_src", "SRC_IP"),
-    dst=("ip_dst", "DST_IP"),
-    start=("timestamp_start", "timestamp_min", "timestamp_arrival", "stamp_inserted"),
-    end=("timestamp_end", "timestamp_max"),
-    has_several=True,
-)
-NFDUMP = Log(
-    "nfdump",
-    "nfdump's CSV or JSON",
-    marks=(
-        "ts,te,sa,da",
-        "firstseen,srcaddr,dstaddr",
-        "received,srcaddr,dstaddr",
-        "first,last,src4_addr,dst4_addr",
-        "first,last,src6_addr,dst6_addr",
-    ),
-    src=("sa", "srcAddr", "src4_addr", "src6_addr"),
-    dst=("da", "dstAddr", "dst4_addr", "dst6_addr"),
-    start=("ts", "firstSeen", "first", "received"),
-    end=("te", "lastSeen", "last"),
-    duration=("td:s", "duration:s"),
-    footer="Summary",
-)
-SILK = Log(
-    "silk",
-    "the output of SiLK's rwcut",
-    marks=("sip,dip",),
-    src=("sIP",),
-    dst=("dIP",),
-    start=("sTime", "sTime+msec"),
-    end=("eTime", "eTime+msec"),
-    duration=("dur:s", "duration:s", "dur+msec:s"),
-    quote="",
-)
-ARGUS = Log(
-    "argus",
-    "Argus's CSV (binetflow)",
-    marks=("starttime,srcaddr,dstaddr", "stime,saddr,daddr"),
-    src=("SrcAddr", "saddr"),
-    dst=("DstAddr", "daddr"),
-    start=("StartTime", "stime"),
-    end=("LastTime", "ltime"),
-    duration=("Dur:s",),
-)
-_AWS = "version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end"
-AWS = Log(
-    "aws",
-    "an AWS VPC flow log",
-    marks=(
-        "srcaddr,dstaddr,start",
-        "srcaddr,dstaddr,interface-id",
-        "srcaddr,dstaddr,log-status",
-        "pkt-srcaddr,pkt-dstaddr",
-    ),
-    src=("srcaddr", "pkt-srcaddr"),
-    dst=("dstaddr", "pkt-dstaddr"),
-    start=("start:s",),
-    end=("end:s",),
-    columns=(f"{_AWS} action log-status", f"delivered {_AWS} action log-status"),
-)
-GCP = Log(
-    "gcp",
-    "a Google Cloud VPC flow log",
-    marks=("jsonpayload.connection.src_ip,jsonpayload.connection.dest_ip", "connection.src_ip,connection.dest_ip"),
-    src=("jsonPayload.connection.src_ip", "connection.src_ip"),
-    dst=("jsonPayload.connection.dest_ip", "connection.dest_ip"),
-    start=("jsonPayload.start_time", "start_time", "timestamp"),
-    end=("jsonPayload.end_time", "end_time", "timestamp"),
-)
-NTOPNG = Log(
-    "ntopng",
-    "flows of ntopng or nProbe",
-    marks=("ipv4_src_addr,ipv4_dst_addr", "ipv6_src_addr,ipv6_dst_addr"),
-    src=("IPV4_SRC_ADDR", "IPV6_SRC_ADDR"),
-    dst=("IPV4_DST_ADDR", "IPV6_DST_ADDR"),
-    start=("FIRST_SWITCHED", "FLOW_START_MILLISECONDS:ms", "@timestamp"),
-    end=("LAST_SWITCHED", "FLOW_END_MILLISECONDS:ms"),
-    has_several=True,
-)
-RITA = Log(
-    "rita",
-    "a list of RITA",
-    marks=(
-        "source ip,destination ip,connections",
-        "source ip,destination ip,severity",
-        "source ip,destination ip,beacon score",
-    ),
-    src=("Source IP",),
-    dst=("Destination IP",),
-)
-LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
-CSV = Log("csv", "a table of delimited text")
-JSON_LINES = Log("jsonl", "JSON Lines")
 _NO_TEXT = (b"PAR1", b"ARROW1", PCAPNG, SKETCH, *PCAP)  # how files begin that are given with a wrong --format
 RESULT = frozenset({"host", "peers"})  # columns of what this program writes: no traffic
 

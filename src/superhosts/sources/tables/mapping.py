@@ -1,4 +1,4 @@
-"""Which columns of a table are source, destination and time.
+"""Which columns of a table are source, destination and time, and which have details: protocol, ports, flags.
 
 `--map src=a,dst=b,time=c` names them; what it leaves out is guessed from the names that tools use. A column can also be
 named by its place, counted from 1, where no column has that number for a name: `src=1,dst=2` for a table without a
@@ -19,8 +19,8 @@ from superhosts.text import either, printable
 
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # nanoseconds
 TIMES = ("time", "time_end", "duration")  # roles that may have a unit
-UNCOUNTED = ("proto", "sport", "dport")  # roles that nothing counts by yet: the columns must exist
-ROLES = ("src", "dst", *TIMES, *UNCOUNTED)
+DETAILS = ("proto", "sport", "dport", "flags", "state", "replies")  # roles that are read where a run wants details
+ROLES = ("src", "dst", *TIMES, *DETAILS)
 EXAMPLE = "src=COLUMN,dst=COLUMN,time=COLUMN"
 _MOST_NAMED = 30  # columns that an error lists
 
@@ -110,6 +110,45 @@ STOPS = (
     "te",
 )
 DURATIONS = ("duration", "dur", "td", "flow_duration")
+# Names of details, in lower case: the first that a table has, of ports the first pair of which it has both.
+PROTOCOLS = (
+    "proto",
+    "protocol",
+    "ip_proto",
+    "ip_protocol",
+    "l4_proto",
+    "l4_protocol",
+    "protocolidentifier",
+    "network.transport",
+    "transport",
+    "pr",
+    "pro",
+    "prot",
+)
+PORTS = (
+    ("sport", "dport"),
+    ("src_port", "dst_port"),
+    ("srcport", "dstport"),
+    ("src_port", "dest_port"),
+    ("port_src", "port_dst"),
+    ("id.orig_p", "id.resp_p"),
+    ("id_orig_p", "id_resp_p"),
+    ("orig_p", "resp_p"),
+    ("sp", "dp"),
+    ("source_port", "destination_port"),
+    ("source_port", "dest_port"),
+    ("source.port", "destination.port"),
+    ("sourceport", "destinationport"),
+    ("source port", "destination port"),
+    ("src port", "dst port"),
+    ("l4_src_port", "l4_dst_port"),
+    ("ip_src_port", "ip_dst_port"),
+    ("sourcetransportport", "destinationtransportport"),
+    ("cli_port", "srv_port"),
+    ("client_port", "server_port"),
+    ("local_port", "remote_port"),
+)
+FLAGS = ("tcp_flags", "tcpflags", "tcp-flags", "flags", "flg", "tcpcontrolbits", "tcp.flags")
 
 
 class Column(NamedTuple):
@@ -131,6 +170,9 @@ class Mapping:
     proto: Column | None = None
     sport: Column | None = None
     dport: Column | None = None
+    flags: Column | None = None  # of TCP
+    state: Column | None = None  # of a whole conversation
+    replies: Column | None = None  # packets or bytes that came back in a whole conversation
     untimed: bool = False  # "time=": the times of the table are not used
 
     def named(self) -> dict[str, Column]:
@@ -194,10 +236,10 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
 
     InputError lists the columns if source or destination is not among them.
     """
-    found = _named(asked or Mapping(), columns, file)
+    found = named(asked or Mapping(), columns, file)
     known = {name.strip().lower(): name for name in reversed(columns)}
     if found.src is None or found.dst is None:
-        src, dst = _ends(known)
+        src, dst = _pair(ENDS, known)
         # With one end given, the other need not belong to the same pair of names.
         src = src or (_first([pair[0] for pair in ENDS], known) if found.dst else None)
         dst = dst or (_first([pair[1] for pair in ENDS], known) if found.src else None)
@@ -217,6 +259,14 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
     if found.src is not None and found.dst is not None and found.src.name == found.dst.name:
         raise InputError(f"src and dst are the same column, {found.src.name}; {columns_found(columns)}", file=file)
     return found
+
+
+def usual_details(columns: Sequence[str]) -> Mapping:
+    """Return the columns of protocol, ports and flags that a table has by their usual names."""
+    known = {name.strip().lower(): name for name in reversed(columns)}
+    sport, dport = _pair(PORTS, known)
+    dport = dport or _first([pair[1] for pair in PORTS], known)
+    return Mapping(proto=_first(PROTOCOLS, known), sport=sport, dport=dport, flags=_first(FLAGS, known))
 
 
 def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> RowTimes | None:
@@ -241,7 +291,7 @@ def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> 
 
 def has_usual_names(columns: Sequence[str]) -> bool:
     """Return True if source and destination can be guessed from the names of the columns."""
-    return _ends({name.strip().lower(): name for name in columns})[0] is not None
+    return _pair(ENDS, {name.strip().lower(): name for name in columns})[0] is not None
 
 
 def columns_found(columns: Sequence[str]) -> str:
@@ -258,7 +308,7 @@ def _column(role: str, text: str) -> Column:
     return Column(name, unit) if colon and name and unit in UNITS and role in TIMES else Column(text)
 
 
-def _named(asked: Mapping, columns: Sequence[str], file: str) -> Mapping:
+def named(asked: Mapping, columns: Sequence[str], file: str) -> Mapping:
     """Return the columns that were asked for as the table spells them."""
     by_case: dict[str, list[str]] = {}
     for name in columns:
@@ -280,8 +330,8 @@ def _named(asked: Mapping, columns: Sequence[str], file: str) -> Mapping:
     return replace(asked, **found)
 
 
-def _ends(known: Dict[str, str]) -> tuple[Column | None, Column | None]:
-    for src, dst in ENDS:
+def _pair(names: Sequence[tuple[str, str]], known: Dict[str, str]) -> tuple[Column | None, Column | None]:
+    for src, dst in names:
         if src in known and dst in known:
             return Column(known[src]), Column(known[dst])
     return None, None

@@ -25,6 +25,7 @@ class TableOptions:
     map: Mapping | None = None  # None: by the usual names
     time: str = "record"  # which time of a record counts, one of WHICH_TIME
     threads: int | None = None  # that may read a table; None: one for each CPU
+    details: bool = False  # a run wants protocols, ports and flags, too (`sources.base.Wants`)
 
     def __post_init__(self) -> None:
         if self.time not in WHICH_TIME:

@@ -60,10 +60,12 @@ class RowPackets:
         self._reader.close()
 
     def _packets(self, rows: RowBlock) -> PacketBlock:
-        src, dst, time, kept = rows.src, rows.dst, rows.time, None
+        src, dst, time, details, kept = rows.src, rows.dst, rows.time, rows.details, None
         dropped: NDArray[np.int64] = np.empty(0, np.int64)
         if time is None and not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
-            block: PacketBlock = (PacketBatch(4, src, dst, _no_times(len(rows)), (0, 0)),) if len(rows) else ()
+            block: PacketBlock = ()
+            if len(rows):
+                block = (PacketBatch(4, src, dst, _no_times(len(rows)), (0, 0), details),)
             self._count(rows, block, dropped)
             return block
         if time is None:
@@ -72,13 +74,15 @@ class RowPackets:
             without = time < 0
             dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
             src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
-        block, refused = packets_of(src, dst, time)
+            details = None if details is None else details[kept]
+        block, refused = packets_of(src, dst, time, details)
         if len(refused):
             refused = refused if kept is None else kept[refused]
             dropped = np.sort(np.concatenate([dropped, refused])) if len(dropped) else refused
         if rows.time is None:
             block = tuple(
-                PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0)) for batch in block
+                PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
+                for batch in block
             )
         block = tuple(batch for batch in block if len(batch))
         self._count(rows, block, dropped)

@@ -21,9 +21,12 @@ from typing import Any, NamedTuple
 from superhosts.columns.split import AddressColumn
 from superhosts.device import thread_count
 from superhosts.errors import InputError
+from superhosts.packetdetails import Details
 from superhosts.pairs import Times
-from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of
+from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, values_of
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
+from superhosts.sources.tables.detailcolumns import details_of_columns
+from superhosts.sources.tables.detailfields import DetailFields, details_of
 from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquetpages import PlainPages
@@ -55,6 +58,7 @@ class Wanted(NamedTuple):
     src: str
     dst: str
     times: RowTimes | None
+    details: DetailFields | None = None  # None: not wanted
 
     @property
     def time_columns(self) -> list[str]:
@@ -65,7 +69,8 @@ class Wanted(NamedTuple):
     @property
     def columns(self) -> list[str]:
         """The names of the columns, each once."""
-        return list(dict.fromkeys([self.src, self.dst, *self.time_columns]))
+        more = [] if self.details is None else self.details.columns()
+        return list(dict.fromkeys([self.src, self.dst, *self.time_columns, *more]))
 
     def needs(self, top: str) -> bool:
         """Return True if a column, which may have others inside, is or has one that is read."""
@@ -77,7 +82,8 @@ def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wante
     found: Mapping = resolve(options.map, columns, file)
     assert found.src is not None
     assert found.dst is not None
-    return Wanted(found.src.name, found.dst.name, row_times(found, options.row_time, columns, file))
+    wanted = Wanted(found.src.name, found.dst.name, row_times(found, options.row_time, columns, file))
+    return wanted._replace(details=details_of(None, columns, options, wanted.columns, file))
 
 
 def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
@@ -92,8 +98,9 @@ def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
     src = narrowed(addresses_of(arrays[wanted.src], wanted.src, file))
     dst = narrowed(addresses_of(arrays[wanted.dst], wanted.dst, file))
     is_clean = not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn) and not _has_gaps(times)
+    details = None if wanted.details is None else _details(arrays, wanted.details, len(batch), file)
     # Where no row is bad, the arrays are not held any longer.
-    return RowBlock(src, dst, times, _no_row if is_clean else describe)
+    return RowBlock(src, dst, times, _no_row if is_clean else describe, details=details)
 
 
 def _arrays(batch: Any, columns: Sequence[str], file: str) -> dict[str, Any]:
@@ -106,6 +113,10 @@ def _times(arrays: dict[str, Any], wanted: Wanted, file: str) -> Times | None:
     duration = wanted.times.duration
     lengths = None if duration is None else arrays[duration.name]
     return times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
+
+
+def _details(arrays: dict[str, Any], fields: DetailFields, count: int, file: str) -> Details:
+    return details_of_columns(fields, count, lambda name, what: values_of(arrays[name], name, what, fields.codes, file))
 
 
 def _no_row(_index: int) -> BadRow:
@@ -250,7 +261,8 @@ class ParquetReader:
 
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
         """Read row groups as a whole and convert them."""
-        return self._read_pages(groups) or self._read_tables(groups)
+        has_details = self._wanted.details is not None  # which pages do not give
+        return (not has_details and self._read_pages(groups)) or self._read_tables(groups)
 
     def _read_pages(self, groups: list[Group]) -> list[RowBlock]:
         """Return rows with addresses that need no Arrow arrays; none if they do, or if a row may be bad."""
@@ -322,7 +334,8 @@ class ParquetReader:
 
 
 def _is_text(column: Any, wanted: Wanted) -> bool:
-    return column.path in (wanted.src, wanted.dst) and column.physical_type == "BYTE_ARRAY"
+    names = () if wanted.details is None else wanted.details.columns()
+    return column.path in (wanted.src, wanted.dst, *names) and column.physical_type == "BYTE_ARRAY"
 
 
 def _is_dictionary(chunk: Any) -> bool:

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from superhosts.columns.split import AddressColumn, Ends
 from superhosts.errors import InputError, UsageError
+from superhosts.packetdetails import Details
 from superhosts.pairs import Times
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
+from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
+from superhosts.sources.tables.detailfields import details_of
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary_loops import DAMAGED, Places, read_addresses, read_integers, walk
-from superhosts.sources.tables.rowbinary_schema import LITTLE, TEXT, Field, field_of, row_width
+from superhosts.sources.tables.rowbinary_schema import LITTLE, OPAQUE, TEXT, Field, field_of, row_width
 from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
 from superhosts.text import either
 
@@ -80,12 +83,15 @@ class RowBinaryReader:
             self._mapping = resolve(options.map, self.columns, self._name)
             self._time = _chosen_time(self._mapping, options.row_time, self.columns, self._name)
             self._check_types()
+            names = [column.name for column in (self._mapping.src, self._mapping.dst, self._time) if column is not None]
+            self._details = details_of(None, self.columns, options, names, self._name)
         except BaseException:
             self._stream.close()
             raise
         self.has_time = self._time is not None
         self._width = row_width(self.fields)
-        names = [column.name for column in (self._mapping.src, self._mapping.dst, self._time) if column is not None]
+        if self._details is not None:
+            names += self._details.columns()
         self._wanted = [self.columns.index(name) for name in dict.fromkeys(names)]
 
     def read(self) -> RowBlock | None:
@@ -138,6 +144,7 @@ class RowBinaryReader:
             self._addresses(data, self._field(mapping.dst), places),
             None if time is None else self._times(data, time, places),
             lambda index: BadRow(first + index + 1, self._text(data, places, index)),
+            details=self._read_details(data, places, count),
         )
         self._rows += count
         self._bytes.take(used)
@@ -195,6 +202,24 @@ class RowBinaryReader:
         numbers = np.empty(len(where), np.int64)
         read_integers(data, where, field.is_signed, numbers)
         return scale_integers(numbers, _factor(field, column))
+
+    def _read_details(self, data: NDArray[np.uint8], places: dict[int, Places], count: int) -> Details | None:
+        fields = self._details
+        if fields is None:
+            return None
+
+        def read(name: str, what: int) -> Numbers:
+            number = self.columns.index(name)
+            field, where = self.fields[number], places[number]
+            if field.array or field.reading == OPAQUE or (field.reading == LITTLE and field.width > 8):
+                return np.full(count, -1, np.int64)
+            if field.reading == LITTLE:
+                numbers = np.empty(count, np.int64)
+                read_integers(data, where, field.is_signed, numbers)
+                return of_integers(numbers, what)
+            return of_places(data, where, what, fields.codes)  # Zeros fill up a FixedString, and are blanks.
+
+        return details_of_columns(fields, count, read)
 
     def _text(self, data: NDArray[np.uint8], places: dict[int, Places], index: int) -> str:
         """Return the values of a row that were read, for messages."""

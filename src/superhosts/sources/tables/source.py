@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.capture import Span, identity_of
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stopped
@@ -50,6 +50,10 @@ class TableSource(Source):
     def use_one_window(self) -> None:
         """All rows are one window: they need no time."""
         self._one_window = True
+
+    def want(self, wants: Wants) -> None:
+        """Read protocols, ports and flags, too, if the run wants details."""
+        self._options = replace(self._options, details=wants.details)
 
     def first_time(self) -> int | None:
         """Return the time at which the table begins; None for an empty one. A stray time does not count."""

@@ -14,8 +14,11 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from superhosts.sources.tables.delimitedloop import Delimited
+from superhosts.sources.tables.detailfields import DetailFields
+from superhosts.sources.tables.detailvalues import DIRECTION, numbers_table
 from superhosts.sources.tables.jsonloop import EDGE_NUMBERS, Keys
 from superhosts.sources.tables.mapping import Column
+from superhosts.sources.tables.textdetails import DetailRoles
 from superhosts.sources.tables.textrow import MOST_DEPTH, MOST_SLOTS, MOST_TIMES, Roles
 from superhosts.sources.tables.texttimes import UNIT_DIGITS
 
@@ -34,11 +37,22 @@ class Wanted:
     sign: int = 0  # 1: the duration is added to the time, -1: it is subtracted
     kind: str = ""  # the field that says what a record is
     kinds: tuple[str, ...] = field(default=())  # and those that count
+    details: DetailFields | None = None  # None: not wanted
+
+    def used(self) -> list[str]:
+        """Return the fields without details."""
+        fields = [*self.src, *self.dst, *self.time, *(self.duration if self.sign else ())]
+        return [column.name for column in fields] + ([self.kind] if self.kind else [])
 
     def names(self) -> list[str]:
         """Return the field of each slot."""
-        fields = [*self.src, *self.dst, *self.time, *(self.duration if self.sign else ())]
-        return [column.name for column in fields] + ([self.kind] if self.kind else [])
+        return [*self.used(), *(name for names in self.more() for name in names)]
+
+    def more(self) -> list[tuple[str, ...]]:
+        """Return the fields of details, role by role; a direction that is the kind of a record is not among them."""
+        if self.details is None:
+            return []
+        return [tuple(name for name in names if name != self.kind) for names in self.details.names]
 
 
 def make_roles(wanted: Wanted) -> Roles:
@@ -59,6 +73,21 @@ def make_roles(wanted: Wanted) -> Roles:
     words += [np.uint64(0)] * (MOST_KINDS - len(words))
     kinds = words[0], words[1], words[2], words[3]
     return Roles(src, dst, time, last, wanted.sign, units, last if wanted.kind else -1, kinds)
+
+
+def make_detail_roles(wanted: Wanted) -> DetailRoles | None:
+    """Return which of the slots behind the others are what; None if no details are wanted."""
+    if wanted.details is None:
+        return None
+    place = first = len(wanted.used())
+    bounds = []
+    for names in wanted.more():
+        bounds.append((place, place + len(names)))
+        place += len(names)
+    assert place <= MOST_SLOTS
+    if wanted.kind in wanted.details.names[DIRECTION]:
+        bounds[DIRECTION] = first - 1, first  # The kind is the last of the others.
+    return DetailRoles(first, numbers_table(tuple(bounds)).ctypes.data, wanted.details.codes)
 
 
 def make_delimited(
@@ -131,8 +160,9 @@ def _paths(name: str) -> list[tuple[str, ...]]:
 def _enough(wanted: Wanted, *, whole: bool) -> int:
     """Return the bits of the slots that make the rest of a line needless: the first candidate of each thing."""
     slots, place = [], 0
-    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration if wanted.sign else (), wanted.kind):
-        count = int(bool(fields)) if isinstance(fields, str) else len(fields)
+    kind = (wanted.kind,) if wanted.kind else ()
+    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration if wanted.sign else (), kind, *wanted.more()):
+        count = len(fields)
         slots += list(range(place, place + (count if whole else min(count, 1))))
         place += count
     return sum(1 << slot for slot in slots)

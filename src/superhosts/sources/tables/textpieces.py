@@ -14,6 +14,7 @@ import os
 import threading
 from collections import deque
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -214,4 +215,4 @@ def _renumbered(block: RowBlock, lines: int) -> RowBlock:
     if not block.bad or not lines:
         return block
     bad = [row._replace(row=row.row + lines) for row in block.bad]
-    return RowBlock(block.src, block.dst, block.time, block.describe, bad, block.unreadable, block.skipped)
+    return replace(block, bad=bad)

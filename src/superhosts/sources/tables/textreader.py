@@ -21,6 +21,7 @@ from superhosts.columns.split import AddressColumn
 from superhosts.errors import InputError
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock
 from superhosts.sources.tables.delimitedloop import DIRECTIVE, FULL, Bytes
+from superhosts.sources.tables.textdetails import DetailRoles
 from superhosts.sources.tables.textrow import (
     BAD,
     LIMIT,
@@ -56,6 +57,7 @@ class Layout:
     columns: Sequence[str]  # for messages
     has_time: bool
     roles: Roles
+    details: DetailRoles | None  # None: not wanted
     shape: Any  # how lines are divided: the third argument of `walk`
     walk: Callable[..., int]  # the compiled loop
 
@@ -108,7 +110,7 @@ class LineWalker:
             tally[:] = 0
             tally[POSITION], tally[STOP], tally[LIMIT] = start, stop, self._limit
             with measured("walk") as work:
-                reason = layout.walk(data, final, layout.shape, layout.roles, tally, self._rows)
+                reason = layout.walk(data, final, layout.shape, layout.roles, layout.details, tally, self._rows)
                 work.amount += int(tally[ROWS])
             if tally[ROWS] or tally[BAD] or tally[SKIPS]:
                 found.append(_block(self._rows, tally, layout, data, line))
@@ -136,7 +138,8 @@ class LineWalker:
         bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], stop)}")
         nothing = np.empty(0, np.uint32)
         time = np.empty(0, np.int64) if layout.has_time else None
-        block = RowBlock(nothing, nothing, time, _no_row, [bad], 1)
+        details = np.empty(0, np.uint64) if layout.details is not None else None
+        block = RowBlock(nothing, nothing, time, _no_row, [bad], 1, details=details)
         return Walked([*walked.blocks, block], end, line + 1, layout)
 
 
@@ -249,7 +252,8 @@ def _block(rows: Rows, tally: NDArray[np.int64], layout: Layout, data: Bytes, li
     for mark in range(MARKS, MARKS + 3 * min(int(tally[BAD]), SHOWN), 3):
         number, begin, reason = tally[mark : mark + 3].tolist()
         bad.append(BadRow(line + number, f"{REASONS[reason]}: {_shown(data, begin)}"))
-    return RowBlock(src, dst, time, _no_row, bad, int(tally[BAD]), int(tally[SKIPS]))
+    details = rows.details[:count].copy() if layout.details is not None else None
+    return RowBlock(src, dst, time, _no_row, bad, int(tally[BAD]), int(tally[SKIPS]), details)
 
 
 def _no_row(_index: int) -> BadRow:

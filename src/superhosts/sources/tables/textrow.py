@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from superhosts.columns.addresses import Kinds, Words, parse_at
 from superhosts.compiled import compiled
+from superhosts.packetdetails import Details
 from superhosts.pairs import Times
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.rawmemory import byte_at, number_at
@@ -24,7 +25,7 @@ from superhosts.sources.tables.textscan import short_word
 from superhosts.sources.tables.texttimes import parse_duration, parse_time
 
 Tally = NDArray[np.int64]
-MOST_SLOTS = 30
+MOST_SLOTS = 56
 MOST_TIMES = 15  # of the slots, times and durations
 MOST_DEPTH = 8  # of wanted keys; other values may lie as deep as they like
 
@@ -73,6 +74,7 @@ class Rows(NamedTuple):
     src: Words
     dst: Words
     time: Times
+    details: Details  # written only if they are wanted
 
 
 class Row(NamedTuple):
@@ -90,7 +92,7 @@ class Row(NamedTuple):
 def new_rows(count: int) -> Rows:
     """Return room for this many rows. Memory that is never written costs nothing."""
     words = np.empty((2, count, 2), np.uint64)
-    return Rows(np.empty(count, np.uint8), words[0], words[1], np.empty(count, np.int64))
+    return Rows(np.empty(count, np.uint8), words[0], words[1], np.empty(count, np.int64), np.empty(count, np.uint64))
 
 
 @compiled

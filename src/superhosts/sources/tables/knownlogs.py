@@ -1,0 +1,242 @@
+"""The logs and tables that are known, as data: how each is recognised, which of its fields mean what, and what its
+records say about conversations.
+
+Two kinds of records say different things (`claims.py`). Zeek, Argus, ntopng, RITA and flows of Suricata have a record
+for a whole conversation, whose source opened it; there are fields that tell if the other end answered, and a refusal is
+no answer. goflow2, pmacct, nfdump, SiLK, the clouds and Suricata's netflow events have records of packets in one
+direction. Where such a record counts packets of the other direction, too, it is a conversation that was answered.
+"""
+
+from __future__ import annotations
+
+from superhosts.sources.tables.claims import (
+    ANSWERED,
+    CONVERSATION,
+    ICMP_IN_DPORT,
+    ICMP_IN_SPORT,
+    ICMP_IS_SPORT,
+    NO_CLAIM,
+    RECORD,
+    UNANSWERED,
+)
+from superhosts.sources.tables.log import Log
+
+# Zeek's states. OTH is traffic without a beginning, and all that is neither TCP nor UDP. Of SHR and RSTRH only the
+# answer was seen: who opened is Zeek's guess, and the target of a spoofed scan sees the same.
+ZEEK_STATES = {
+    **dict.fromkeys(("SF", "S1", "S2", "S3", "RSTO", "RSTR"), ANSWERED),
+    **dict.fromkeys(("S0", "REJ", "RSTOS0", "SH"), UNANSWERED),
+    **dict.fromkeys(("OTH", "SHR", "RSTRH"), NO_CLAIM),
+}
+# Argus has no initiator where an arrow has a question mark. Its states of TCP are flags of both ends (SPA_SRPA) or
+# words; records of ICMP errors say what went wrong.
+ARGUS_DIRECTIONS = {
+    "->": CONVERSATION,
+    "<->": ANSWERED,
+    **dict.fromkeys(("<?>", "?>", "<?", "<-", "who"), NO_CLAIM),
+}
+ARGUS_STATES = {
+    **dict.fromkeys(("CON", "EST", "ACC", "CLO", "FIN"), ANSWERED),
+    **dict.fromkeys(("INT", "REQ"), UNANSWERED),
+    **dict.fromkeys(("URP", "URH", "URN", "URF", "URS", "URO", "URHPRO", "URNPRO", "URCUT", "TXD", "RED"), NO_CLAIM),
+}
+
+ZEEK = Log(
+    "zeek",
+    "a Zeek log",
+    marks=("id.orig_h,id.resp_h",),
+    src=("id.orig_h",),
+    dst=("id.resp_h",),
+    start=("ts",),
+    duration=("duration:s",),
+    quote="",
+    columns=("ts uid id.orig_h id.orig_p id.resp_h id.resp_p proto service duration",),
+    proto=("proto",),
+    sport=("id.orig_p",),
+    dport=("id.resp_p",),
+    icmp_place=ICMP_IS_SPORT,
+    claim=CONVERSATION,
+    state=("conn_state",),
+    states=ZEEK_STATES,
+    replies=("resp_bytes", "resp_pkts"),
+)
+EVE = Log(
+    "eve",
+    "Suricata's EVE log",
+    marks=("event_type,timestamp",),
+    src=("src_ip",),
+    dst=("dest_ip",),
+    start=("flow.start", "netflow.start", "timestamp"),
+    end=("flow.end", "netflow.end", "timestamp"),
+    kind="event_type",
+    kinds=("flow", "netflow", "alert"),
+    proto=("proto",),
+    sport=("src_port",),
+    dport=("dest_port",),
+    flags=("tcp.tcp_flags",),
+    has_hex_flags=True,
+    icmp_type=("icmp_type",),
+    direction="event_type",
+    directions={"flow": CONVERSATION, "netflow": RECORD, "alert": NO_CLAIM},
+    reply_flags=("tcp.tcp_flags_tc",),
+    replies=("flow.pkts_toclient",),
+)
+GOFLOW2 = Log(
+    "goflow2",
+    "goflow2's JSON",
+    marks=("src_addr,dst_addr,sampler_address", "src_addr,dst_addr,time_received_ns", "srcaddr,dstaddr,timereceived"),
+    src=("src_addr", "SrcAddr"),
+    dst=("dst_addr", "DstAddr"),
+    start=("time_flow_start_ns:ns", "TimeFlowStartMs:ms", "TimeFlowStart", "time_received_ns:ns", "TimeReceived"),
+    end=("time_flow_end_ns:ns", "TimeFlowEndMs:ms", "TimeFlowEnd"),
+    proto=("proto", "Proto"),
+    sport=("src_port", "SrcPort"),
+    dport=("dst_port", "DstPort"),
+    flags=("tcp_flags", "TCPFlags"),
+    icmp_type=("icmp_type", "IcmpType"),
+)
+PMACCT = Log(
+    "pmacct",
+    "pmacct's JSON or CSV",
+    marks=tuple(
+        f"{ends},{time}"
+        for ends in ("ip_src,ip_dst", "src_ip,dst_ip")
+        for time in ("timestamp_start", "stamp_inserted", "timestamp_arrival", "timestamp_min")
+    ),
+    src=("ip_src", "SRC_IP"),
+    dst=("ip_dst", "DST_IP"),
+    start=("timestamp_start", "timestamp_min", "timestamp_arrival", "stamp_inserted"),
+    end=("timestamp_end", "timestamp_max"),
+    has_several=True,
+    proto=("ip_proto", "PROTOCOL"),
+    sport=("port_src", "SRC_PORT"),
+    dport=("port_dst", "DST_PORT"),
+    flags=("tcp_flags", "TCP_FLAGS"),
+)
+NFDUMP = Log(
+    "nfdump",
+    "nfdump's CSV or JSON",
+    marks=(
+        "ts,te,sa,da",
+        "firstseen,srcaddr,dstaddr",
+        "received,srcaddr,dstaddr",
+        "first,last,src4_addr,dst4_addr",
+        "first,last,src6_addr,dst6_addr",
+    ),
+    src=("sa", "srcAddr", "src4_addr", "src6_addr"),
+    dst=("da", "dstAddr", "dst4_addr", "dst6_addr"),
+    start=("ts", "firstSeen", "first", "received"),
+    end=("te", "lastSeen", "last"),
+    duration=("td:s", "duration:s"),
+    footer="Summary",
+    proto=("pr", "proto"),
+    sport=("sp", "srcPort", "src_port"),
+    dport=("dp", "dstPort", "dst_port"),
+    flags=("flg", "flags", "tcp_flags"),
+    icmp_type=("icmp_type",),
+    icmp_place=ICMP_IN_DPORT,
+    replies=("opkt", "outPackets", "out_packets"),
+)
+SILK = Log(
+    "silk",
+    "the output of SiLK's rwcut",
+    marks=("sip,dip",),
+    src=("sIP",),
+    dst=("dIP",),
+    start=("sTime", "sTime+msec"),
+    end=("eTime", "eTime+msec"),
+    duration=("dur:s", "duration:s", "dur+msec:s"),
+    quote="",
+    proto=("protocol", "pro"),
+    sport=("sPort",),
+    dport=("dPort",),
+    flags=("flags",),
+    icmp_type=("iType",),
+    icmp_place=ICMP_IN_DPORT,
+)
+ARGUS = Log(
+    "argus",
+    "Argus's CSV (binetflow)",
+    marks=("starttime,srcaddr,dstaddr", "stime,saddr,daddr"),
+    src=("SrcAddr", "saddr"),
+    dst=("DstAddr", "daddr"),
+    start=("StartTime", "stime"),
+    end=("LastTime", "ltime"),
+    duration=("Dur:s",),
+    proto=("Proto",),
+    sport=("Sport",),
+    dport=("Dport",),
+    icmp_place=ICMP_IN_SPORT,
+    claim=CONVERSATION,
+    direction="Dir",
+    directions=ARGUS_DIRECTIONS,
+    state=("State",),
+    states=ARGUS_STATES,
+    replies=("DstPkts", "dpkts", "DstBytes", "dbytes"),
+)
+_AWS = "version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end"
+AWS = Log(
+    "aws",
+    "an AWS VPC flow log",
+    marks=(
+        "srcaddr,dstaddr,start",
+        "srcaddr,dstaddr,interface-id",
+        "srcaddr,dstaddr,log-status",
+        "pkt-srcaddr,pkt-dstaddr",
+    ),
+    src=("srcaddr", "pkt-srcaddr"),
+    dst=("dstaddr", "pkt-dstaddr"),
+    start=("start:s",),
+    end=("end:s",),
+    columns=(f"{_AWS} action log-status", f"delivered {_AWS} action log-status"),
+    proto=("protocol",),
+    sport=("srcport",),
+    dport=("dstport",),
+    flags=("tcp-flags",),
+)
+GCP = Log(
+    "gcp",
+    "a Google Cloud VPC flow log",
+    marks=("jsonpayload.connection.src_ip,jsonpayload.connection.dest_ip", "connection.src_ip,connection.dest_ip"),
+    src=("jsonPayload.connection.src_ip", "connection.src_ip"),
+    dst=("jsonPayload.connection.dest_ip", "connection.dest_ip"),
+    start=("jsonPayload.start_time", "start_time", "timestamp"),
+    end=("jsonPayload.end_time", "end_time", "timestamp"),
+    proto=("jsonPayload.connection.protocol", "connection.protocol"),
+    sport=("jsonPayload.connection.src_port", "connection.src_port"),
+    dport=("jsonPayload.connection.dest_port", "connection.dest_port"),
+)
+NTOPNG = Log(
+    "ntopng",
+    "flows of ntopng or nProbe",
+    marks=("ipv4_src_addr,ipv4_dst_addr", "ipv6_src_addr,ipv6_dst_addr"),
+    src=("IPV4_SRC_ADDR", "IPV6_SRC_ADDR"),
+    dst=("IPV4_DST_ADDR", "IPV6_DST_ADDR"),
+    start=("FIRST_SWITCHED", "FLOW_START_MILLISECONDS:ms", "@timestamp"),
+    end=("LAST_SWITCHED", "FLOW_END_MILLISECONDS:ms"),
+    has_several=True,
+    proto=("PROTOCOL",),
+    sport=("L4_SRC_PORT", "IP_SRC_PORT"),
+    dport=("L4_DST_PORT", "IP_DST_PORT"),
+    flags=("CLIENT_TCP_FLAGS", "SRC2DST_TCP_FLAGS", "TCP_FLAGS"),
+    icmp_type=("ICMP_IPV4_TYPE",),
+    claim=CONVERSATION,
+    reply_flags=("SERVER_TCP_FLAGS", "DST2SRC_TCP_FLAGS"),
+    replies=("OUT_PKTS", "DST2SRC_PACKETS", "OUT_BYTES", "DST2SRC_BYTES"),
+)
+RITA = Log(
+    "rita",
+    "a list of RITA",
+    marks=(
+        "source ip,destination ip,connections",
+        "source ip,destination ip,severity",
+        "source ip,destination ip,beacon score",
+    ),
+    src=("Source IP",),
+    dst=("Destination IP",),
+    claim=CONVERSATION,
+)
+LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
+# Tables that are no known log: a state is looked for only where the caller names its column.
+CSV = Log("csv", "a table of delimited text", states={**ZEEK_STATES, **ARGUS_STATES})
+JSON_LINES = Log("jsonl", "JSON Lines", states=CSV.states)
