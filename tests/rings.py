@@ -115,7 +115,7 @@ def _add(found: Reading, frame: bytes, time: int, hardware: int, cooked: bool, p
         elif not 0 <= net <= len(frame):
             raise naive.Truncated
         else:
-            header = frame[net:]
+            header = naive.ip_header(101, frame[net:])
         family, src, dst = naive.addresses(header)
     except naive.NotIp:
         found.not_ip += 1

@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Call, str]] = {
     "device": (lambda f: sh.scan(f, device="abacus"), "device 'abacus'"),
     "map": (lambda f: sh.scan(f, map="src=a,dts=b"), "^map="),
     "format": (lambda f: sh.scan(f, format="magic"), "^format="),
-    "time": (lambda f: sh.scan(f, time="noon"), '^time="noon": must be start or end'),
+    "time": (lambda f: sh.scan(f, time="noon"), '^time="noon": must be one of record, start, end'),
     "standard input twice": (lambda _: sh.scan(["-", "-"]), "^-: given twice"),
     "settings": (lambda _: sh.Settings(watch=["outer"]), '^watch="outer" needs inner='),
     "network": (lambda _: sh.Network(["x"]), "^inner: 'x' is not a prefix"),

@@ -11,8 +11,8 @@ leave a mark (a blocked Bloom filter, of bounded size). Packets are judged in th
 - Records of flows have the flags of all their packets. A SYN without ACK opens, and nothing came back on it. With both
   flags, or without any known, who comes first opens. Records of whole conversations (Zeek and others) say it all.
 
-What is found is noted in the details of the packets. The filter errs on one side: of n conversations in b bits, about
-one in (b / 4n)^4 of those that open is taken for an answer, one in a thousand with a sixth of a bit in four set.
+What is found is noted in the details of the packets. The filter errs on one side: with a share s of its bits set, about
+s^4 of the conversations that open are taken for answers, one in 256 when a quarter is set.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from traffic import talk, write
 WINDOW = "2023-11-14T22:15:00Z to 2023-11-14T22:20:00Z"
 SKETCH = "20231114T221500Z-5m-local.cube"
 NO_ENDS = "which column is src and which is dst? say it with"
-NOT_READ = "no command reads {} yet: scan needs the packets (pcap or pcapng)"
 
 
 class Said(NamedTuple):
@@ -85,7 +84,10 @@ TABLE: dict[str, Said] = {
     ),
     "results to scan": no_capture("rows.jsonl", "rows of superhosts (JSON Lines); they are results, not traffic"),
     "a log to hosts": no_sketch("hosts conn.log", "it looks like a Zeek log (tab-separated)"),
-    "NetFlow": no_capture("nf5.dat", f"NetFlow v5 datagrams; {NOT_READ.format('flow records')}"),
+    "NetFlow": no_capture(
+        "nf5.dat",
+        "NetFlow v5 datagrams; superhosts scan nf5.dat --format netflow reads it, if its first datagram is whole",
+    ),
     "gzip in gzip": no_capture(
         "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
     ),

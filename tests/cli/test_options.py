@@ -11,8 +11,14 @@ from superhosts.cli._values import parse_threshold, split_commas
 from traffic import talk, write
 
 SMALL = ["--memory", "1MiB", "--device", "cpu"]
-WITH_THRESHOLD = ["scan", "rows", "hosts", "plan", "calibrate", "compare", "edge", "hub", "batch"]
-ARGUMENTS = {"batch": ["x.pcap", "--save", "x"], "scan": ["x.pcap"], "hosts": ["x.cube"], "calibrate": ["x.pcap"]}
+WITH_THRESHOLD = ["scan", "watch", "rows", "hosts", "plan", "calibrate", "compare", "edge", "hub", "batch"]
+ARGUMENTS = {
+    "watch": ["-"],
+    "batch": ["x.pcap", "--save", "x"],
+    "scan": ["x.pcap"],
+    "hosts": ["x.cube"],
+    "calibrate": ["x.pcap"],
+}
 
 
 @pytest.fixture(scope="module")

@@ -225,6 +225,7 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
         "skipped_records": 0,
         "special_ends": 0,
         "truncated_files": 1,
+        "drops": 0,
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pcap", "counters.json"]
 

@@ -35,7 +35,7 @@ class Toy(Detector):
         self._clear()
 
     def header(self) -> dict[str, Any]:
-        return {"detector": self.name, "key_bits": 32, "key": None, "format": list(self.format)}
+        return {"detector": self.name, "key_bits": 32, "key": None, "format": self.format.fields}
 
     @classmethod
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:

@@ -147,7 +147,7 @@ class Counted:
 
     packets = 0
 
-    def add(self, result: WindowResult) -> None:
+    def add(self, result: WindowResult, _exports: object) -> None:
         self.packets += result.packets
 
 

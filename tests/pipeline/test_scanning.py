@@ -31,7 +31,7 @@ def test_every_setting_is_an_argument_with_the_same_default() -> None:
         if each.name == "window":
             assert default is None  # short inputs are joined unless a length is given
         else:
-            assert ((default,) if each.name in ("watch", "direction", "peers") else default) == each.default
+            assert ((default,) if each.name in ("watch", "direction") else default) == each.default
     assert inspect.signature(sh.scan).return_annotation == "Scan"
     for name in arguments:
         assert f"`{name}`" in (sh.scan.__doc__ or "") or name == "inputs"

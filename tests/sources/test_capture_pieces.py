@@ -168,13 +168,13 @@ def test_a_section_without_interfaces_ends_those_before_it(tmp_path: Path) -> No
 
 
 def test_interfaces_of_unsupported_links_are_named_once_and_in_order(tmp_path: Path) -> None:
-    names = b"".join(p.interface(link) for link in (1, 105, 9, 105))
+    names = b"".join(p.interface(link) for link in (1, 189, 195, 189))
     packets = [p.enhanced(T // 1000 + i, PLAIN, 3 - i // 100) for i in range(400)]
     path = write(tmp_path, p.section() + names + b"".join(packets))
     whole = check(path, 1000)
     assert len(whole.counters.warnings) == 2
     assert whole.counters.unsupported_link == 300
-    only = write(tmp_path, p.section() + p.interface(105) + p.enhanced(T, PLAIN) * 300)
+    only = write(tmp_path, p.section() + p.interface(189) + p.enhanced(T, PLAIN) * 300)
     assert "none of its 300 packets can be read" in check(only, 1000).error
 
 
@@ -397,9 +397,9 @@ def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
     readers[0].close()
 
 
-def held(path: Path) -> tuple[list[Any], int]:
+def held(path: Path, size: int = 40_000) -> tuple[list[Any], int]:
     """Return all blocks of a file, and how often memory for their pieces came from the system."""
-    reader, blocks = opened(path, 40_000), []
+    reader, blocks = opened(path, size), []
     while (block := reader.read()) is not None:
         blocks.append(block)
     reader.close()
@@ -412,8 +412,8 @@ def test_few_packets_do_not_hold_the_memory_of_their_piece(tmp_path: Path) -> No
     blocks, made = held(path)
     assert len(blocks) > 60
     assert made <= 2 * 2 * (Cutting(threads=3).ahead() + 1)
-    many = write(tmp_path, p.pcap([(T + i, PLAIN) for i in range(45_000)]), "many")
-    blocks, made = held(many)
+    many = write(tmp_path, p.pcap([(T + i, PLAIN) for i in range(225_000)]), "many")
+    blocks, made = held(many, 200_000)
     assert len(blocks) > 60
     assert made > len(blocks) - 5  # these are views
 

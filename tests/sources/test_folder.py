@@ -356,7 +356,7 @@ def test_what_came_before_damage_counts_in_every_file(tmp_path: Path, follow: Ca
     wrong = bytearray(gzip.compress(p.pcap(frames(2, 2))))
     wrong[-8] ^= 1
     (tmp_path / "c.gz").write_bytes(bytes(wrong))
-    start = p.section() + p.interface(1, "<", 9) + p.interface(105, "<", 9)
+    start = p.section() + p.interface(1, "<", 9) + p.interface(189, "<", 9)
     some = [p.enhanced(time, frame, number % 2) for number, (time, frame) in enumerate(frames(4, 4))]
     (tmp_path / "d").write_bytes(start + b"".join(some))
     (tmp_path / "e").write_bytes(start + p.enhanced(NOON + 8 * STEP, b"x", 1))

@@ -280,6 +280,7 @@ Peers = Annotated[
     typer.Option(
         metavar="LIST",
         callback=split_commas,
+        show_default="any; with --count ports opened",
         help="Peers that count: any, opened (the host opened a conversation to them), and of these answered or "
         "unanswered; or several. With --direction in: those who opened to the host.",
     ),
@@ -338,7 +339,7 @@ class TrafficOptions:
     watch: Watch = field(default_factory=lambda: ["inner"])
     direction: Direction = field(default_factory=lambda: ["any"])
     special: Special = defaults.SPECIAL
-    peers: Peers = field(default_factory=lambda: ["any"])
+    peers: Peers = field(default_factory=list)
     count: Count = "hosts"
     by: By = "address"
     proto: Proto = field(default_factory=list)
@@ -350,7 +351,7 @@ class TrafficOptions:
     @property
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
-        directions = [f"{peers} {way}" for way in self.direction for peers in self.peers]
+        directions = [f"{peers} {way}" for way in self.direction for peers in self.peers or ["any"]]
         wanted = {"side": self.watch, "direction": directions}
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 

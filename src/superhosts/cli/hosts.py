@@ -62,7 +62,8 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
     asked = wanted.of(sketch)
     found, left_out = selection.search(asked)
     largest = None if found else next(iter(asked.top(1)), None)
-    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out)
+    counts = next((part.counts for part in sketch.parts), "hosts")
+    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out, counts=counts)
     site = joined_sites(sketch.sites)
     return Report(
         rows=[{**row, "site": site} for row in make_rows(window, found, partial=sketch.partial)],

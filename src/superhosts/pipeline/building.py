@@ -13,6 +13,7 @@ from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.network import Network
+from superhosts.packetdetails import SYN, TCP, pack
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import SuperHost, SuperHosts
@@ -259,10 +260,18 @@ def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -
         ways.append(replace(everywhere, exact=False))
     for way in ways:
         builder = WindowBuilder(way, make_detector, gathers=1)
-        now = np.zeros(1, np.int64)
-        builder.update(0, PacketBatch(4, np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32), now))
-        builder.update(0, PacketBatch(6, np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64), now))
+        now, details = np.zeros(1, np.int64), np.array([_passing(way)], np.uint64) if way.wants.details else None
+        narrow = np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32)
+        wide = np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64)
+        builder.update(0, PacketBatch(4, *narrow, now, details=details))
+        builder.update(0, PacketBatch(6, *wide, now, details=None if details is None else details.copy()))
         builder.close(0, Window(0, 1))
+
+
+def _passing(settings: Settings) -> int:
+    """Return details of a packet that every filter lets through, and that opens a conversation."""
+    protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
+    return pack(protocol, (port, port), SYN)
 
 
 def _gathered(threads: int) -> int:

@@ -32,7 +32,7 @@ LATER_FINGERPRINT = {
     "ipv4_prefix": defaults.IPV4_PREFIX,
     "special": defaults.SPECIAL,
     "tunnels": "outer",
-    "peers": ("any",),
+    "peers": (),
     "count": "hosts",
     "by": "address",
     "proto": (),
@@ -65,7 +65,7 @@ class Settings:
     site: str = ""
     device: str = "auto"
     threads: int | None = None
-    peers: Sequence[str] = ("any",)  # which peers count: any, or those of contacts (opened, answered, unanswered)
+    peers: Sequence[str] = ()  # which count: any, or those of contacts (opened, answered, unanswered); see chosen_peers
     count: str = "hosts"  # what is counted: hosts, ports or host-ports
     by: str = "address"  # what a host is: an address (or prefix), or with address-port a port of it
     proto: Sequence[str] = ()  # protocols that count; none: all
@@ -86,10 +86,6 @@ class Settings:
                     raise UsageError(f"{setting(name, value)}: one of {', '.join(known)}")
         if self.tunnels not in TUNNELS:
             raise UsageError(f"{setting('tunnels', self.tunnels)}: one of {', '.join(TUNNELS)}")
-        if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS:
-            most = f"{setting('ipv6_prefix', 128 - PORT_BITS)} or less"
-            raise UsageError(f"{setting('by', self.by)}: a host is a prefix with a port of 128 bits; take {most}")
-        _ = self.lens  # raises what is wrong with protocols and ports
         if self.site and not is_name(self.site):
             raise UsageError(f"{setting('site', printable(self.site))}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
@@ -98,6 +94,13 @@ class Settings:
         if self.detector not in DETECTORS:
             raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
         kind = DETECTORS[self.detector]
+        if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS:
+            most = f"{setting('ipv6_prefix', 128 - PORT_BITS)} or less"
+            raise UsageError(f"{setting('by', self.by)}: a host is a prefix with a port of 128 bits; take {most}")
+        if self.by == "address-port" and not kind.takes_ipv6:
+            able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
+            raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {self.detector}")
+        _ = self.lens  # raises what is wrong with protocols and ports
         if self.threshold is not None:
             check_threshold(self.threshold, named("threshold"))
         if self.top is not None:
@@ -146,8 +149,8 @@ class Settings:
 
     @property
     def chosen_peers(self) -> Sequence[str]:
-        """Which peers count. Ports are those that somebody opened, unless it is said: replies go to any port."""
-        return ("opened",) if self.count != "hosts" and tuple(self.peers) == ("any",) else tuple(self.peers)
+        """Which peers count; unless it is said, any. Ports are those that the host opened: replies go to any port."""
+        return tuple(self.peers) or (("any",) if self.count == "hosts" else ("opened",))
 
     def _directions(self, peers: str) -> list[str]:
         """Return the directions of parts with these peers. Contacts are those that the host opened, unless it is said.

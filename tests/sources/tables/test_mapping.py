@@ -50,7 +50,7 @@ def test_a_dictionary_that_makes_no_sense() -> None:
         as_map({"host": "a"})
     with pytest.raises(UsageError, match="it names no column"):
         as_map({})
-    with pytest.raises(UsageError, match='time="middle": must be start or end'):
+    with pytest.raises(UsageError, match='time="middle": must be one of record, start, end'):
         TableOptions(time="middle")
 
 

@@ -255,7 +255,10 @@ def walk_netflow(
             _version5(block, (start, end), when, tables, room, tally)
             tally[DATAGRAM], tally[AT] = number + 1, 0
             continue
-        reason = _sets(block, (max(start + length, tally[AT]), end), version, when, tables, room, tally)
+        # Records that were held are not in step with the sequence any more.
+        counts = version == 10 and not datagrams[number, REPLAYED]
+        place = max(start + length, tally[AT]), end
+        reason = _sets(block, place, (version, counts), when, tables, room, tally)
         if reason != DONE:
             return reason
         tally[DATAGRAM], tally[AT] = number + 1, 0
@@ -266,14 +269,18 @@ def walk_netflow(
 def _sets(
     block: Bytes,
     place: tuple[int, int],
-    version: int,
+    kind_of: tuple[int, bool],
     when: tuple[int, int, int, int],
     tables: Tables,
     room: Room,
     tally: Rows,
 ) -> int:
-    """Read the sets of a datagram, from the first place on; return why it ended there."""
+    """Read the sets of a datagram, from the first place on; return why it ended there.
+
+    `kind_of`: the version, and True if its records are counted by the sequence numbers.
+    """
     at, end = place
+    version, counts = kind_of
     stream = tally[STREAM]
     first = 0 if version == 9 else 2  # the id of sets of templates; the next one is that of templates of options
     while end - at >= 4:
@@ -291,7 +298,7 @@ def _sets(
             if tables.plans[row, KIND] == OPTION:
                 return OPTIONS
             count = _read_set(block, (at + 4, behind), row, when, tables, room, tally)
-            if version == 10:
+            if counts:
                 add_records(tables.streams, stream, count)
         elif kind == first or kind == first + 1:
             if not _is_known(block, (at + 4, behind), kind, tables, stream):

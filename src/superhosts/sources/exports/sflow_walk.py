@@ -42,7 +42,9 @@ from superhosts.sources.exports.layout import (
     STREAM,
     STREAM_DATAGRAMS,
     STREAM_RECORDS,
+    TRUNCATED,
     UNKNOWN_VERSION,
+    UNSUPPORTED,
     Bytes,
     Room,
     Rows,
@@ -92,6 +94,7 @@ def _packet(
     """Write the packet that the records of a sample describe; return False if they go beyond it."""
     at, end = place
     has_addresses = is_counted = False
+    reason = NOT_IP  # the counter of bytes without addresses
     for _ in range(records):
         if end - at < 8:
             return False
@@ -106,13 +109,18 @@ def _packet(
             protocol, there = word(block, at), min(word(block, at + 12), length - 16)
             link = links[protocol] if protocol < len(links) else 0
             before = tally.copy() if is_counted else tally
+            not_ip, truncated = tally[NOT_IP], tally[TRUNCATED]
             has_addresses = put_frame(block, (at + 16, at + 16 + there), link, time, room, tally)
             if is_counted and not has_addresses:
                 tally[:] = before
+            elif not has_addresses:
+                reason = (
+                    NOT_IP if tally[NOT_IP] > not_ip else TRUNCATED if tally[TRUNCATED] > truncated else UNSUPPORTED
+                )
             is_counted = True
         elif (kind == _IPV4 and length >= 32) or (kind == _IPV6 and length >= 56):
             if is_counted:  # the bytes of the packet had no addresses, and the agent found some
-                tally[NOT_IP] -= 1
+                tally[reason] -= 1
             _put_addresses(block, at, kind == _IPV4, time, room, tally)
             has_addresses = is_counted = True
         at += length + 3 & ~3

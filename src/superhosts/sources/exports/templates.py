@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from superhosts.sources.exports.elements import MOST_FIELDS, Field
 from superhosts.sources.exports.layout import VARIABLE
+from superhosts.text import counted
 
 FIRST_TEMPLATE = 256
 _BOOT = 160
@@ -62,7 +63,7 @@ def _read_one(content: bytes, start: int, kind: int) -> Template:
         (options,) = struct.unpack_from("!H", content, start + 4)
         count = (count + options) // 4
     if not 0 < count <= MOST_FIELDS:
-        raise BadTemplateError(f"template {number} has {count} fields")
+        raise BadTemplateError(f"template {number} has {counted(count, 'field')}")
     fields = []
     for _ in range(count):
         if len(content) - at < 4:

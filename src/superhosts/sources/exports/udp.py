@@ -6,6 +6,7 @@ the source decodes it, everything that waits at once, so that blocks are large w
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -21,6 +22,7 @@ from superhosts.sources.exports.state import TemplateFile
 
 MOST_WAITING = 128  # batches of 1 MiB that wait to be decoded
 STATUS_PAUSE = 0.5  # seconds between two looks at all exporters
+LINGER = 0.5  # seconds after a stop in which what has come is still read
 LONGEST_WAIT = 0.2  # seconds for which records wait for others in their block
 LIVE_TIME = {"record": "received"}  # a flow is reported after it has ended: windows do not wait for it
 
@@ -97,7 +99,7 @@ class UdpSource(Source):
         self._reception.stopped.set()
 
     def leave(self) -> None:
-        """Close the sockets and keep the templates."""
+        """Let the threads end; the one that reads closes the sockets and keeps the templates."""
         self._reception.stopped.set()
 
     def _read(self) -> Iterator[PacketBlock]:
@@ -161,15 +163,17 @@ class UdpSource(Source):
     def _receive(self, number: int) -> None:
         """Receive on one socket until the end."""
         reception, stage, file = self._reception, new_stage(), self._sockets[number].fileno()
+        until = math.inf
         while True:
-            is_last = reception.stopped.is_set()  # what is in the kernel's buffer is still read
+            is_last = reception.stopped.is_set()  # what is in the kernel's buffer is still read, but not for ever
+            until = min(until, time.monotonic() + LINGER) if is_last else until
             block, datagrams, peers = new_batch()
             count = receive(file, stage, block, datagrams, peers)
             reception.dropped[number] = int(stage.state[DROPPED])
             reception.quiet[number] = count == 0
             if count:
                 _put(reception, Batch(block, datagrams[:count], peers[:count]))
-            elif is_last:
+            if is_last and (not count or time.monotonic() >= until):
                 return
 
 
