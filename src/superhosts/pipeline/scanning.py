@@ -65,8 +65,8 @@ def scan(
     - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
     - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
       ten hosts with the most peers, and all with 1024 or more.
-    - `peers`: "any" that the host exchanges packets with (the default), those to whom it "opened" a conversation, and of
-      these the ones that "answered" or left it "unanswered"; or several. With direction="in": those who opened to it.
+    - `peers`: "any" that the host exchanges packets with (the default), those to whom it "opened" a conversation, and
+      of these the ones that "answered" or left it "unanswered"; or several. direction="in": those who opened to it.
     - `count`: distinct "hosts", destination "ports", or "host-ports" (both together). Ports are those that the host
       opened, unless `peers` says otherwise. `by`: a host is an "address" (or prefix), or an "address-port": an address
       with the destination port.
