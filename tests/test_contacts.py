@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,14 @@ from superhosts.packetdetails import (
     pack,
 )
 from superhosts.pairs import HostFormat, PacketBatch, PacketBlock, Part
+from superhosts.pipeline.building import compile_all
+from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.contacts import Unanswered
 from superhosts.sources.base import Source, SourceCounters
+from superhosts.windows.held import Limits
 
 WIDE = 0x20010DB8 << 96  # of IPv6 addresses
 
@@ -62,7 +66,13 @@ class Given(Source):
         self._blocks = blocks
 
     def first_time(self) -> int | None:
-        return 0
+        return int(self._blocks[0][0].time[0])
+
+    def again(self) -> Source:
+        for batch in (batch for block in self._blocks for batch in block):
+            assert batch.details is not None
+            batch.details[:] &= np.uint64((1 << 56) - 1)  # without what the first reading has found out
+        return Given(self._blocks)
 
     def blocks(self) -> Iterator[PacketBlock]:
         for block in self._blocks:
@@ -162,6 +172,35 @@ def test_ports_of_all_packets_are_those_that_packets_go_to(what: str) -> None:
     assert as_counts(rows, "any") == counted(sent + turned(sent), what)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"count": "ports"},
+        {"count": "host-ports", "proto": ("udp",)},
+        {"by": "address-port", "port": ("443",)},
+        {"peers": ("unanswered",)},
+        {},
+    ],
+)
+def test_what_is_compiled_before_a_live_capture_makes_pairs(options: dict[str, Any]) -> None:
+    made: list[Part] = []
+
+    def make(part: Part) -> Any:
+        made.append(part)
+        return settings.make_detector(part)
+
+    settings = Settings(memory="64KiB", device="cpu", **options)
+    compile_all(settings, make)
+    assert {part.family for part in made} == {4, 6}
+
+
+def test_ports_of_all_packets_can_be_asked_for() -> None:
+    packets = [Packet(1, 2, 6, (5, 80), 16), Packet(2, 1, 6, (80, 5), 16)]  # in the middle of a conversation
+    assert scan([(batch_of(packets),)], count="ports") == []
+    rows = scan([(batch_of(packets),)], count="ports", peers=("any",), direction=("out",))
+    assert as_counts(rows, "out") == {1: 1, 2: 1}
+
+
 def test_hosts_with_ports() -> None:
     packets = some_packets(2000)
     expected: dict[str, set[int]] = defaultdict(set)
@@ -229,6 +268,52 @@ def test_a_window_has_its_own_conversations() -> None:
     run = Scan([Given([(later,)])], Settings(window="5m", top=10, peers=("opened", "answered")))
     found = [[(str(row.host), row.direction) for row in window] for window in run]
     assert found == [[("0.0.0.1", "opened")], [("0.0.0.2", "opened")]]
+
+
+def handshakes(count: int) -> tuple[list[Packet], list[Packet]]:
+    """Return who opens, and who answers each of them in the next moment."""
+    opens = [Packet(7, 1000 + i, 17, (5, 53)) for i in range(count)]
+    return opens, [Packet(1000 + i, 7, 17, (53, 5)) for i in range(count)]
+
+
+def at_times(packets: list[Packet], times: list[int]) -> PacketBatch:
+    batch = batch_of(packets)
+    return PacketBatch(4, batch.src, batch.dst, np.array(times, np.int64), details=batch.details)
+
+
+def blocks_of(packets: list[Packet], times: list[int], size: int) -> list[PacketBlock]:
+    return [(at_times(packets[i : i + size], times[i : i + size]),) for i in range(0, len(packets), size)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("size", [1001, 70])
+def test_the_order_of_time_counts_over_several_inputs(order: int, size: int) -> None:
+    opens, answers = handshakes(1000)
+    other = Packet(8, 9, 17, (1, 2))
+    left = Given(blocks_of([*opens, other], [4 * i + 1 for i in range(1001)], size))
+    right = Given(
+        blocks_of([other, *answers], [0, *(4 * i + 2 for i in range(1000))], size)
+    )  # read first: it is earlier
+    settings = Settings(window="all", top=2000, peers=("opened", "answered"), threads=1)
+    run = Scan([left, right][::order], settings)
+    rows = [row for window in run for row in window]
+    assert as_counts(rows, "opened") == {7: 1000, 8: 1}
+    assert as_counts(rows, "answered") == {7: 1000}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_order_of_time_counts_in_a_second_reading(order: int) -> None:
+    opens, answers = handshakes(2000)
+    hour = 3600 * 10**9
+    late = [Packet(8, 9, 17, (5, 53))] * 500
+    times = [10 * i for i in range(2000)]
+    left = Given(blocks_of([*opens[:1500], *late, *opens[1500:]], [*times[:1500], *[hour] * 500, *times[1500:]], 5000))
+    right = Given(blocks_of(answers, [each + 5 for each in times], 5000))
+    settings = Settings(window="5m", top=2000, peers=("answered",), threads=1)
+    options = RunOptions(revises=True, limits=Limits(packets=200))
+    windows = list(Scan([left, right][::order], settings, options))
+    assert [window.revision for window in windows] == [1, 1, 2]
+    assert [(int(row.host), row.peers) for row in windows[-1]] == [(7, 2000)]  # type: ignore[call-overload]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50), st.booleans())
@@ -368,6 +453,7 @@ def test_protocols_and_ports_are_read() -> None:
         ({"count": "peers"}, "one of hosts, ports, host-ports"),
         ({"by": "port"}, "one of address, address-port"),
         ({"by": "address-port", "ipv6_prefix": 128}, "112 or less"),
+        ({"by": "address-port", "detector": "gse"}, "only with .*cube.*, not with gse"),
         ({"proto": ("tpc",)}, "neither a number"),
         ({"port": ("http-x",)}, "write a number"),
         ({"tunnels": "all"}, "one of outer, inner, both"),

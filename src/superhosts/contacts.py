@@ -218,6 +218,26 @@ def with_details(batch: PacketBatch) -> PacketBatch:
     return batch if batch.details is not None else replace(batch, details=np.zeros(len(batch), np.uint64))
 
 
+def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[PacketBatch], list[PacketBatch]]:
+    """Return the packets of several inputs in the order of time: those before a time, and the others.
+
+    Blocks of inputs that overlap in time come one after the other; what all inputs have reached can be put in order.
+    Packets of different families never belong to one conversation, so each family is one batch.
+    """
+    ready, later = [], []
+    for family in sorted({batch.family for batch in batches}):
+        several = [with_details(batch) for batch in batches if batch.family == family]
+        src, dst, time, details = (
+            np.concatenate([getattr(batch, name) for batch in several]) for name in ("src", "dst", "time", "details")
+        )
+        whole = PacketBatch(family, src, dst, time, details=details)
+        whole = whole.take(np.argsort(time, kind="stable"), whole.span)
+        edge = len(time) if before is None else int(np.searchsorted(whole.time, before))
+        ready += [whole.take(slice(edge))] if edge else []
+        later += [whole.take(slice(edge, None))] if edge < len(time) else []
+    return ready, later
+
+
 class Conversations:
     """The conversations of one window that were opened so far."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.contacts import Conversations, with_details
+from superhosts.contacts import Conversations, in_order, with_details
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
 from superhosts.errors import UsageError
@@ -92,6 +92,7 @@ class _OpenWindow:
     pairs: dict[Part, int] = field(default_factory=dict)
     gathered: list[PacketBatch] = field(default_factory=list)  # counted, but not in the sketch yet
     waiting: int = 0  # packets of these
+    held: int = 0  # of these, packets beyond the time that all inputs had reached when the last ones were put in order
     conversations: Conversations | None = None  # only if it matters who opened
 
 
@@ -117,6 +118,8 @@ class WindowBuilder:
         self.skipped = 0  # packets of a family that the detector does not take
         self.no_contact = 0  # packets that neither open nor answer, where that matters
         self.unknown_contact = 0  # packets of which that is not known
+        self.sorts = False  # packets of several inputs are put in order before they are judged
+        self.reached: int | None = None  # the time that all inputs have reached; None: their end
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
         self._settings = settings
@@ -144,14 +147,17 @@ class WindowBuilder:
         opened.gathered.append(batch)
         opened.packets += len(batch)
         opened.waiting += len(batch)
-        if opened.waiting >= self._gathers:
+        if opened.waiting - opened.held >= self._gathers:
             self._fill(opened)
 
-    def _fill(self, opened: _OpenWindow) -> None:
-        """Put the gathered packets of a window into its sketch."""
+    def _fill(self, opened: _OpenWindow, *, whole: bool = False) -> None:
+        """Put the gathered packets of a window into its sketch; `whole`: also those that others may have to precede."""
         if self._gathering is opened:
             self._gathering = None
-        batches, opened.gathered, opened.waiting = opened.gathered, [], 0
+        batches, opened.gathered = opened.gathered, []
+        if self.sorts:
+            batches, opened.gathered = in_order(batches, None if whole else self.reached)
+        opened.waiting = opened.held = sum(map(len, opened.gathered))
         by_part: dict[Part, list[PairBatch]] = {}
         for part, pairs in self._pairs(batches, opened.conversations):
             if len(pairs):
@@ -168,9 +174,9 @@ class WindowBuilder:
         """Make one of several open windows; return the start under which it is open."""
         first, *others = starts
         whole = self._open[first]
-        self._fill(whole)
+        self._fill(whole, whole=True)
         for opened in map(self._open.pop, others):
-            self._fill(opened)
+            self._fill(opened, whole=True)
             whole.sketch.merge(opened.sketch)
             whole.packets += opened.packets
             for part, pairs in opened.pairs.items():
@@ -180,7 +186,7 @@ class WindowBuilder:
     def close(self, start: int, window: Window) -> WindowResult:
         """Return the window that begins at `start`; an empty one if no packet came."""
         opened = self._open.pop(start, None) or self._new()
-        self._fill(opened)
+        self._fill(opened, whole=True)
         sketch, site = opened.sketch, self._settings.site
         sketch.window = window
         sketch.entries = [

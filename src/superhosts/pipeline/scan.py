@@ -177,6 +177,7 @@ class Scan:
         )
         live = any(source.live for source in self.sources)
         self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
+        self._builder.sorts = settings.has_contacts and len(self.sources) > 1
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
         self._revised = 0
@@ -314,6 +315,7 @@ class Scan:
                 with self._lock:
                     self._windows.expect(*step.begins)
             self._taken += sum(map(len, step.block))
+            self._builder.reached = step.watermark
             yield self._windows.push(step.block, step.watermark)
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
@@ -405,7 +407,11 @@ class Scan:
         """Read the windows again for which packets came too late, and yield them whole."""
         assert self._windows.length is not None
         length = self._windows.length
-        builder = WindowBuilder(self.settings, self._make_detector, find=self._options.find)  # all is counted already
+        # All is counted already. If it matters who opened, a window is put in order as a whole: its packets come file
+        # by file.
+        gathers = 1 << 62 if self.settings.has_contacts else None
+        builder = WindowBuilder(self.settings, self._make_detector, find=self._options.find, gathers=gathers)
+        builder.sorts = self.settings.has_contacts
         with closing(SecondReading(length, self._windows.put_off, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return

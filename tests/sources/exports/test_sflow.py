@@ -70,6 +70,15 @@ def test_samples_without_addresses_are_counted() -> None:
     assert (counters.packets, counters.not_ip, counters.truncated, counters.unsupported_link) == (4, 2, 1, 1)
 
 
+@pytest.mark.parametrize("frame", [p.ethernet(0x0806, p.arp()), FRAME[:20]])
+@pytest.mark.parametrize("protocol", [1, 3])
+def test_addresses_count_where_the_bytes_have_none(frame: bytes, protocol: int) -> None:
+    sample = e.flow_sample(e.raw_header(frame, protocol), e.sampled("10.0.0.3", "10.0.0.4"))
+    counters = read(e.sflow(sample)).counters
+    assert (counters.packets, counters.ipv4) == (1, 1)
+    assert (counters.not_ip, counters.truncated, counters.unsupported_link) == (0, 0, 0)
+
+
 def test_details_are_those_of_packets() -> None:
     packet = bytearray(p.ipv4("10.0.0.1", "10.0.0.2", TCP))
     packet[9] = 6
