@@ -148,6 +148,17 @@ def test_records_without_a_template_are_no_gap() -> None:
     assert (reading.status["lost_records"], len(reading.ipv6)) == (0, 9)
 
 
+@pytest.mark.parametrize("first", [0, 100_000])
+def test_gaps_are_seen_after_records_have_waited_for_their_template(first: int) -> None:
+    flow = e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 40)
+    known = e.template(256, e.WIDE, is_ipfix=True)
+    early = [e.ipfix(flow, sequence=first + 40 * each) for each in range(10)]
+    later = [e.ipfix(flow, sequence=first + 440 + 80 * each) for each in range(1, 6)]  # some are missing before each
+    reading = e.Reading().feed(*early, e.ipfix(known, flow, sequence=first + 400), *later)
+    status = reading.status
+    assert (status["lost_records"], status["restarts"], len(reading.ipv6)) == (240, 0, 16 * 40)
+
+
 def test_gaps_belong_to_an_exporter() -> None:
     reading = e.Reading().feed(V5, V5, exporter=["192.0.2.1", "192.0.2.2"])
     assert (reading.status["lost_records"], reading.status["restarts"]) == (0, 0)

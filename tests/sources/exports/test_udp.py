@@ -121,6 +121,27 @@ def test_what_was_received_before_a_stop_counts() -> None:
     assert read.packets == 1200
 
 
+def test_a_source_ends_while_datagrams_still_come() -> None:
+    port, stopped = free_port(), threading.Event()
+    datagram = e.version5([e.record5("10.0.0.1", "10.0.0.2")])
+
+    def keep_sending() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            while not stopped.wait(0.001):
+                sender.sendto(datagram, ("127.0.0.1", port))
+
+    read = Read(f"netflow://127.0.0.1:{port}")
+    thread = threading.Thread(target=keep_sending)
+    thread.start()
+    try:
+        wait_for(lambda: read.packets > 10, "packets")
+        read.stop()
+        Read(f"netflow://127.0.0.1:{port}").stop()  # the port is free again
+    finally:
+        stopped.set()
+        thread.join()
+
+
 def test_records_count_when_they_are_received_unless_another_time_is_chosen() -> None:
     port = free_port()
     listening = Listening("netflow", "127.0.0.1", port)
