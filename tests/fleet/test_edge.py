@@ -335,6 +335,7 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
         ({"window": "1.5s"}, "whole seconds"),
         ({"detector": "filter"}, "a hub merges"),
         ({"detector": "exact"}, "a hub merges"),
+        ({"by": "address-port"}, "a hub merges"),
     ],
 )
 def test_what_a_hub_cannot_merge_is_refused(options: dict[str, Any], words: str):

@@ -64,6 +64,10 @@ def check_settings(settings: Settings) -> Settings:
     if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
         able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
         raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
+    if settings.by != "address":
+        raise UsageError(
+            f"--by {settings.by}: a hub merges hosts that are addresses or prefixes; scan and watch take it"
+        )
     if settings.window == "all" or parse_duration(settings.window) % SECOND:
         raise UsageError(
             f"--window {settings.window}: all sites need the same windows, of whole seconds; write it like 5m"
