@@ -31,7 +31,9 @@ class Sightings:
         ] = []  # of each host: its part, and its position among the hosts of that part
         self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
-        self._names = {(plain_host(item.host), *item.part.columns): number for number, item in enumerate(found)}
+        self._names = {
+            (plain_host(item.host), *item.part.columns, item.part.counts): number for number, item in enumerate(found)
+        }
         hosts: dict[Part, list[int]] = defaultdict(list)
         for item in found:
             self._places.append((item.part, len(hosts[item.part])))
@@ -51,7 +53,8 @@ class Sightings:
             if not _is_row(row):
                 whole = False
                 continue
-            number = self._names.get((row["host"], row["family"], row["side"], row["direction"]))
+            place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
+            number = self._names.get(place)
             if number is not None:
                 self._before[number] = row["sites"]
         return whole
@@ -104,6 +107,7 @@ def _is_row(row: Any) -> bool:
     return (
         isinstance(row, dict)
         and all(isinstance(row.get(name), str) for name in names)
+        and isinstance(row.get("counts", "hosts"), str)
         and type(row.get("host")) in (str, int)
         and type(row.get("family", "missing")) in (int, type(None))  # null for generic keys
         and isinstance(row.get("sites"), list)
