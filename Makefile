@@ -23,12 +23,13 @@ CHAOS_ROUNDS ?= 200
 chaos: $(MARK)
 	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/fleet/test_chaos*.py
 
-# All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. Where
+# All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. CASES=300 makes so many
+# of each target instead, the same on every machine. Where
 # atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.
 MINUTES ?= 5
 SEED ?= 1
 fuzz: $(MARK)
-	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES) --seed $(SEED) $(addprefix --target ,$(TARGET))
+	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES) --seed $(SEED) $(addprefix --target ,$(TARGET)) $(addprefix --cases ,$(CASES))
 
 # A thousand rounds of writers and readers over every detector instead of the few that `make test` makes.
 threads: $(MARK)

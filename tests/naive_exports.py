@@ -207,6 +207,8 @@ def _meaning(kind: str, value: int, export: int, uptime: int | None, boot: int) 
         seconds += 0 if seconds >= 2_208_988_800 else 1 << 32
         return (seconds - 2_208_988_800) * 10**9 + ((value & 0xFFFFFFFF) * 10**9 >> 32)
     if kind == "uptime" and uptime is not None:
+        if value >= 2**32:
+            return 0
         difference = (uptime - value) % 2**32
         return export - (difference - (2**32 if difference >= 2**31 else 0)) * 10**6
     if value >= 4 * 10**9 * (1 if kind == "s" else 1000):

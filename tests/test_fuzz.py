@@ -80,6 +80,6 @@ def test_atheris_drives_the_same_targets(tmp_path: Path, monkeypatch: pytest.Mon
     """A stand-in: atheris itself has no wheels for some of the machines that run these tests."""
     (tmp_path / "atheris.py").write_text(ATHERIS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    outcome = run_process("texts", 0.1, 1, "--coverage")
+    outcome = run_process("texts", 1, "--seconds", "0.1", "--coverage")
     assert outcome.executions > 0
     assert outcome.failures == {}

@@ -2,6 +2,7 @@
 
     make fuzz MINUTES=5 SEED=1              all targets, the minutes shared out among them
     make fuzz MINUTES=5 TARGET=captures     one target
+    make fuzz CASES=200                     so many cases of each target, the same on every machine
     cd tests && python -m fuzz --replay ../fuzz-failures/captures-1a2b3c4d.txt
 
 A target is a strategy that makes cases and a check that must pass for every case (`targets.py`). Cases are plain Python

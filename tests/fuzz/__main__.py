@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz")
     parser.add_argument("--minutes", type=float, default=5.0, help="for all targets together; compiling comes on top")
+    parser.add_argument("--cases", type=int, help="so many of each target, the same on every machine, instead of minutes")
     parser.add_argument("--seed", type=int, default=1, help="another seed makes other cases")
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--replay", type=Path, help="check the case of this file again")
@@ -37,13 +39,16 @@ def main() -> int:
     chosen = options.target or NAMES
     if unknown := set(chosen) - set(NAMES):
         parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(NAMES)}")
-    engines = ["hypothesis", "atheris"] if find_spec("atheris") else ["hypothesis"]
+    engines = ["hypothesis", "atheris"] if find_spec("atheris") and not options.cases else ["hypothesis"]
     seconds = 60 * options.minutes / len(chosen) / len(engines)
     print(f"{'target':14} {'cases by':10} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
     failed = False
     for name in chosen:
         for engine in engines:
-            outcome = run(name, seconds, options.seed, coverage=engine == "atheris")
+            if options.cases:
+                outcome = run_process(name, options.seed, "--cases", str(options.cases))
+            else:
+                outcome = run(name, seconds, options.seed, coverage=engine == "atheris")
             tell(name, engine, outcome)
             failed |= bool(outcome.failures)
     if failed:
@@ -67,7 +72,8 @@ def run(name: str, seconds: float, seed: int, *, coverage: bool = False) -> Outc
     whole = Outcome()
     while whole.seconds < seconds:
         began = time.monotonic()
-        outcome = run_process(name, seconds - whole.seconds, seed, *(["--coverage"] if coverage else []))
+        left = str(seconds - whole.seconds)
+        outcome = run_process(name, seed, "--seconds", left, *(["--coverage"] if coverage else []))
         whole.executions += outcome.executions
         whole.grown = max(whole.grown, outcome.grown)
         whole.failures |= outcome.failures
@@ -76,19 +82,19 @@ def run(name: str, seconds: float, seed: int, *, coverage: bool = False) -> Outc
     return whole
 
 
-def run_process(name: str, seconds: float, seed: int, *more: str) -> Outcome:
+def run_process(name: str, seed: int, *limits: str) -> Outcome:
     """Run one target in a process of its own, with its files in memory where the machine has such a place."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # most checks sync files
     with tempfile.TemporaryDirectory(prefix="superhosts-fuzz-", dir=memory) as folder:
         environment = {**os.environ, "TMPDIR": folder, **BOUNDS_CHECKS}
         command = [sys.executable, "-m", "fuzz.campaign", name, "--folder", folder, "--failures", str(FAILURES)]
-        command += ["--seconds", str(seconds), "--seed", str(seed), *more]
+        command += ["--seed", str(seed), *limits]
         ended = subprocess.run(command, env=environment, cwd=ROOT / "tests", check=False)
         outcome, current = Path(folder, OUTCOME), Path(folder, CURRENT)
         if outcome.exists():
             return Outcome(**json.loads(outcome.read_text()))
         if not current.exists() or not current.stat().st_size:
-            return Outcome(seconds=seconds, failures={name: f"no case ran; status {ended.returncode}"})
+            return Outcome(seconds=math.inf, failures={name: f"no case ran; status {ended.returncode}"})
         stacks = Path(folder, STACKS).read_text()
         path = save(name, Failure(current.read_bytes(), f"status {ended.returncode}\n{stacks}"), FAILURES)
         why = "hangs" if "Timeout" in stacks else f"ends the process with status {ended.returncode}"

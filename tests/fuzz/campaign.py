@@ -32,6 +32,7 @@ HANG = 60.0  # seconds that one case may take
 ADDRESS_SPACE = 16 << 30  # bytes
 LARGEST_FILE = 1 << 30
 ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
+COMPILING = 20  # cases after which everything should be compiled
 SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
 # What atheris watches: modules without compiled functions, whose bytecode it would change under numba.
@@ -78,6 +79,7 @@ class Guard(event.Listener):
 
     def __init__(self, folder: Path, *, hang: float = HANG) -> None:
         self._hang = hang
+        self._compiling = 0  # compiling one function compiles those that it calls
         self._current = os.open(folder / CURRENT, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._stacks = (folder / STACKS).open("w")
         faulthandler.enable(self._stacks)
@@ -93,11 +95,14 @@ class Guard(event.Listener):
 
     def on_start(self, event: Any) -> None:
         """Leave numba the time that it needs to compile."""
+        self._compiling += 1
         faulthandler.cancel_dump_traceback_later()
 
     def on_end(self, event: Any) -> None:
         """Watch again."""
-        self._watch()
+        self._compiling -= 1
+        if not self._compiling:
+            self._watch()
 
     def _watch(self) -> None:
         faulthandler.dump_traceback_later(self._hang, exit=True, file=self._stacks)
@@ -147,7 +152,7 @@ class Campaign:
 
     def run_for(self, seconds: float, number: int) -> Outcome:
         """Run rounds until the time is over."""
-        self.run_round(number, 5)  # compiles
+        self.run_round(number, COMPILING)
         self.executions, began, spent, warm = 0, time.monotonic(), 0.0, 0
         while spent < seconds:
             number += 1
@@ -157,6 +162,12 @@ class Campaign:
             if not warm and spent > WARM_UP * seconds:
                 warm = _memory()
         return Outcome(self.executions, spent, max(0, _memory() - warm))
+
+    def run_cases(self, cases: int, number: int) -> Outcome:
+        """Run so many cases, the same on every machine."""
+        began = time.monotonic()
+        self.run_round(number, cases)
+        return Outcome(self.executions, time.monotonic() - began)
 
     def run_by_coverage(self, seconds: float, number: int, finish: Callable[[Outcome], None]) -> None:
         """Let atheris choose cases that reach new code. It ends the process, so `finish` is called before."""
@@ -203,7 +214,8 @@ def main() -> None:
     """Run one target for some time, and write the outcome into a folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--cases", type=int, help="so many, however long they take")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--failures", type=Path, required=True)
@@ -226,9 +238,9 @@ def main() -> None:
         with atheris.instrument_imports(include=COVERED):
             campaign = Campaign(load(options.target), guard)
         campaign.run_by_coverage(options.seconds, options.seed, finish)
-    else:
-        campaign = Campaign(load(options.target), guard)
-        finish(campaign.run_for(options.seconds, options.seed * 1_000))
+        return
+    campaign, number = Campaign(load(options.target), guard), options.seed * 1_000
+    finish(campaign.run_cases(options.cases, number) if options.cases else campaign.run_for(options.seconds, number))
 
 
 if __name__ == "__main__":

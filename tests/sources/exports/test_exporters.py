@@ -73,6 +73,15 @@ def test_uptime_that_began_again() -> None:
     assert reading.times == [e.NOON * e.SECOND - 1_500_000_000]
 
 
+@pytest.mark.parametrize(("uptime", "wrong"), [(2**32 - 1, 0), (2**32, 1), (2**63, 1)])
+def test_an_uptime_of_more_than_32_bits_is_counted_and_not_obeyed(uptime: int, wrong: int) -> None:
+    fields: list[e.Field] = [(8, 4), (12, 4), (22, 8)]
+    flow = e.data(256, [ENDS + struct.pack("!Q", uptime)])
+    reading = e.Reading().feed(e.version9(e.template(256, fields), flow, uptime=2**32 - 1))
+    assert reading.times == [e.NOON * e.SECOND]
+    assert reading.status["wrong_times"] == wrong
+
+
 @pytest.mark.parametrize("seconds", [0, 1, e.NOON - 90_000, e.NOON + 90_000, 2**32 - 1])
 def test_a_clock_that_is_far_off_is_counted_and_not_obeyed(seconds: int) -> None:
     reading = one([(150, 4)], struct.pack("!I", seconds))

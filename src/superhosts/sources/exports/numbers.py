@@ -73,7 +73,7 @@ def time_of(kind: int, value: int, export: int, uptime: int, boot: int) -> int:
         return value * 1_000_000_000 if value < _FAR else 0
     if kind == UPTIME:
         if uptime >= 0:
-            return export - signed(uptime - value) * 1_000_000
+            return export - signed(uptime - value) * 1_000_000 if value < 1 << 32 else 0
         return boot + value * 1_000_000 if boot and value < _FAR * 1000 else 0
     if kind == BEFORE_EXPORT:
         return export - value * 1000 if value < _FAR * 1000 else 0
