@@ -183,7 +183,8 @@ LENGTHS = {8: 4, 12: 4, 27: 16, 28: 16, 60: 1, 160: 8}
 def _cut(content: bytes, fields: list) -> tuple[list, bytes]:
     record = []
     for element, length, enterprise in fields:
-        if length == 65535:
+        is_variable = length == 65535  # addresses and times have one length
+        if is_variable:
             if not content:
                 raise Bad
             length, content = content[0], content[1:]
@@ -193,7 +194,8 @@ def _cut(content: bytes, fields: list) -> tuple[list, bytes]:
                 length, content = int.from_bytes(content[:2], "big"), content[2:]
         if len(content) < length:
             raise Bad
-        record.append((element, enterprise, content[:length]))
+        if not is_variable or element not in STARTS | ENDS | EVENTS | LENGTHS:
+            record.append((element, enterprise, content[:length]))
         content = content[length:]
     return record, content
 

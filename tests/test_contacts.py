@@ -33,6 +33,7 @@ from superhosts.pipeline.building import compile_all
 from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.contacts import Unanswered
 from superhosts.sources.base import Source, SourceCounters
@@ -395,6 +396,40 @@ def test_what_is_counted_keeps_sketches_apart(tmp_path: Path) -> None:
     assert part == Part(4, "inner", "opened", "ports")
     assert len(hosts.merge(ports).parts) == 2
     assert "ports" in part.words
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ""),
+        ({"proto": ("17", "TCP")}, "tcp,udp"),
+        ({"port": ("443", "80-82", "82-90", "https")}, "port 80-90,443"),
+        ({"proto": ("99",), "port": ("0",), "tunnels": "both"}, "99 port 0 tunnels both"),
+        ({"tunnels": "outer"}, ""),
+    ],
+)
+def test_filters_in_words(options: dict[str, Any], words: str) -> None:
+    assert {part.filter for part in Settings(**options).parts} == {words}
+
+
+def test_long_filters_are_short_and_differ() -> None:
+    filters = {Settings(port=tuple(map(str, range(start, 65536, 2)))).filter for start in (0, 1, 3)}
+    assert len(filters) == 3
+    assert all(len(words) == 17 for words in filters)
+
+
+def test_what_is_filtered_keeps_sketches_apart(tmp_path: Path) -> None:
+    for port in ("80", "81"):
+        settings = Settings(window="all", port=(port,))
+        packets = many(100, 0) + [Packet(7, 1000 + i, 6, (5, 81), 2) for i in range(20)]
+        window = next(iter(Scan([Given([(batch_of(packets),)])], settings)))
+        window.sketch.save(tmp_path / f"{port}.cube")
+    both = load(tmp_path / "80.cube").merge(load(tmp_path / "81.cube"))
+    both.save(tmp_path / "both.cube")
+    rows = load(tmp_path / "both.cube").estimate("0.0.0.7")
+    assert {row.part.filter: row.peers for row in rows} == {"port 80": 100, "port 81": 20}
+    assert {row["filter"] for row in make_rows(None, rows)} == {"port 80", "port 81"}
+    assert both.entries[0]["filter"] == "port 80"
 
 
 def test_hosts_with_ports_are_saved(tmp_path: Path) -> None:

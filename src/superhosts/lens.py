@@ -34,6 +34,7 @@ PROTOCOLS = {
     "sctp": SCTP,
     "udplite": UDP_LITE,
 }
+_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}  # the first name of each
 _MOST_PORT = (1 << 16) - 1
 
 
@@ -55,6 +56,14 @@ class Lens:
     def needs_details(self) -> bool:
         """True if addresses alone are not enough."""
         return self.needs_ports or self.protocols is not None or self.ports is not None
+
+    @property
+    def filter_words(self) -> str:
+        """Which packets count, the same words however the options were written: tcp,udp port 80,8000-8100."""
+        protocols = sorted(self.protocols or ())
+        words = ",".join(_NAMES.get(number, str(number)) for number in protocols)
+        ports = f"port {','.join(_ranges(sorted(self.ports)))}" if self.ports is not None else ""
+        return " ".join(filter(None, (words, ports)))
 
     @cached_property
     def allowed(self) -> Allowed:
@@ -102,3 +111,14 @@ def _service(word: str) -> str:
         return str(socket.getservbyname(word))
     except OSError:
         return ""
+
+
+def _ranges(numbers: list[int]) -> list[str]:
+    """Return ascending numbers as numbers and ranges."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in found]

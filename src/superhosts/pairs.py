@@ -36,6 +36,7 @@ SIDES = ("inner", "outer")
 DIRECTIONS = ("any", "out", "in")
 CONTACTS = ("opened", "answered", "unanswered")  # peers to whom the host opened, and of these who answered or not
 COUNTS = ("hosts", "ports", "host-ports")  # what peers are: addresses, ports, or both together
+MOST_FILTER = 200  # characters of the words of a filter
 # What the direction of a part may be. Without an ending a contact is one that the host opened, with it the peer.
 CONTACT_DIRECTIONS = tuple(f"{contact}{ending}" for ending in ("", "-in") for contact in CONTACTS)
 
@@ -112,6 +113,7 @@ class Part(NamedTuple):
     # One of DIRECTIONS ("out": the host sent the packet, "in": the peer sent it) or of CONTACT_DIRECTIONS
     direction: str = "any"
     counts: str = "hosts"  # one of COUNTS
+    filter: str = ""  # which packets count by protocol, port and tunnel, in words; empty: all, by their outer addresses
 
     @property
     def columns(self) -> tuple[int | None, str, str]:
@@ -134,9 +136,18 @@ class Part(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The part as files have it: `counts` only where it is not the default, which older releases know alone."""
-        fields = self._asdict()
-        return fields if self.counts != "hosts" else {name: fields[name] for name in fields if name != "counts"}
+        """The part as files have it: later fields only where they differ from what older releases know."""
+        usual = Part._field_defaults
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if name not in ("counts", "filter") or value != usual[name]
+        }
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What rows say of the part besides their columns: `counts` and `filter`, where they are not the defaults."""
+        return {name: value for name, value in self.fields.items() if name in ("counts", "filter")}
 
     def may_hold(self, host: object) -> bool:
         """Return True if a host is of this part's address family. Generic keys may look like anything."""
@@ -146,7 +157,8 @@ class Part(NamedTuple):
     def words(self) -> str:
         """The part as messages call it: IPv4 inner any."""
         counts = f" {self.counts}" if self.counts != "hosts" else ""
-        return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}{counts}"
+        own = f" ({self.filter})" if self.filter else ""
+        return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}{counts}{own}"
 
 
 class HostFormat(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
@@ -14,7 +14,7 @@ from superhosts.prefixes import parse_networks
 from superhosts.results import SuperHosts
 from superhosts.selection import Searchable
 from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.contacts import Unanswered
+from superhosts.sketches.contacts import Unanswered, with_unanswered
 
 MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
 
@@ -36,27 +36,21 @@ class HostFilter(NamedTuple):
                 if value not in known:
                     raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
 
-    def check_parts(self, parts: Set[tuple[str, str]]) -> None:
+    def check_parts(self, parts: Set[Part]) -> None:
         """Raise UsageError if the sketches hold no such side and direction: "none" would be no answer."""
-        follow = {(side, way.replace("opened", "unanswered")) for side, way in parts if way.startswith("opened")}
-        if parts and not any(self.takes(*part) for part in (*parts, *follow)):
+        if parts and not any(map(self.takes, parts)):
             given = [f"--side {side}" for side in self.sides] + [f"--direction {each}" for each in self.directions]
-            held = ", ".join(f"--side {side} --direction {direction}" for side, direction in sorted(parts))
+            held = ", ".join(sorted({f"--side {part.side} --direction {part.direction}" for part in parts}))
             raise UsageError(f"{' '.join(given)}: the sketches hold only {held}")
 
-    def takes(self, side: str, direction: str) -> bool:
+    def takes(self, part: Part) -> bool:
         """Return True if hosts of this side and direction are wanted."""
-        return (not self.sides or side in self.sides) and (not self.directions or direction in self.directions)
+        wants_side = not self.sides or part.side in self.sides
+        return wants_side and (not self.directions or part.direction in self.directions)
 
     def of(self, sketch: Sketch) -> Searchable:
         """Return the wanted hosts of a sketch."""
-        return _Wanted(sketch, self.wanted_parts(sketch.parts), self.prefixes)
-
-    def wanted_parts(self, parts: Iterable[Part]) -> list[Part]:
-        """Return the parts that are wanted. Contacts that are unanswered follow from others, and are named or left."""
-        held = list(parts)
-        follow = [part.with_contact("unanswered") for part in held if part.contact == "opened" and self.directions]
-        return [part for part in (*held, *follow) if self.takes(part.side, part.direction)]
+        return _Wanted(sketch, [part for part in with_unanswered(sketch.parts) if self.takes(part)], self.prefixes)
 
 
 class _Wanted(NamedTuple):

@@ -96,12 +96,11 @@ def _check_parts(path: Path, settings: Settings) -> None:
 
 def _watching(parts: Iterable[Part]) -> str:
     """Return the options with which these parts are counted."""
-    sides, ways, contacts, counts = (
-        ",".join(dict.fromkeys(each))
-        for each in zip(*((part.side, part.way, part.contact or "any", part.counts) for part in parts), strict=True)
-    )
+    fields = [(part.side, part.way, part.contact or "any", part.counts, part.filter) for part in parts]
+    sides, ways, contacts, counts, filters = (",".join(dict.fromkeys(each)) for each in zip(*fields, strict=True))
     peers = f" --peers {contacts}" if contacts != "any" else ""
-    return f"--watch {sides} --direction {ways}{peers}{f' --count {counts}' if counts != 'hosts' else ''}"
+    count = f" --count {counts}" if counts != "hosts" else ""
+    return f"--watch {sides} --direction {ways}{peers}{count}{f' ({filters})' if filters else ''}"
 
 
 def file_name(window: Window, settings: Settings) -> str:

@@ -14,8 +14,9 @@ from superhosts.cli._options import TimeOptions
 from superhosts.cubefile.container import peek
 from superhosts.errors import DifferenceError, InputError, MergeError, UsageError
 from superhosts.fields import FieldError
-from superhosts.pairs import Window
+from superhosts.pairs import Part, Window
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.contacts import with_unanswered
 from superhosts.sketches.grammar import sites_field, window_field
 from superhosts.sources.finding import match_pattern
 from superhosts.text import counted
@@ -72,7 +73,7 @@ class SavedSketch(NamedTuple):
     is_readable: bool = False  # False: the rest is not known, and reading the file is an error
     window: Window | None = None
     sites: frozenset[str] = frozenset()
-    parts: frozenset[tuple[str, str]] = frozenset()  # (side, direction)
+    parts: frozenset[Part] = frozenset()  # with those that follow from others
 
     @property
     def site(self) -> str:
@@ -97,10 +98,10 @@ def describe(path: Path) -> SavedSketch:
     header = peek(path) or {}
     try:
         window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
-        parts = frozenset((str(part["side"]), str(part["direction"])) for part in header["parts"])
+        held = [Part(side=str(part["side"]), direction=str(part["direction"])) for part in header["parts"]]
     except (FieldError, KeyError, TypeError):
         return SavedSketch(path)
-    return SavedSketch(path, True, window, frozenset(sites), parts)
+    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)))
 
 
 def parse_time(option: str, text: str | None) -> int | None:

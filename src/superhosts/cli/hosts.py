@@ -83,11 +83,11 @@ def _unnamed(found: SuperHosts) -> list[str]:
 
 def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilter) -> RunKind:
     """Say what the rows will tell apart, as far as the headers of the files know it."""
-    parts = {part for sketch in sketches for part in sketch.parts if wanted.takes(*part)}
+    parts = {part for sketch in sketches for part in sketch.parts if wanted.takes(part)}
     values = {
         "site": {group.site for group in groups},
-        "side": {side for side, _ in parts},
-        "direction": {direction for _, direction in parts},
+        "side": {part.side for part in parts},
+        "direction": {part.direction for part in parts},
     }
     varying = frozenset(name for name, several in values.items() if len(several) > 1)
     return RunKind((*COLUMNS, "site"), many_windows=len(groups) > 1, varying=varying)

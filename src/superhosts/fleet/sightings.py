@@ -18,6 +18,7 @@ from superhosts.reports.rows import Row, known_peers
 from superhosts.results import SuperHosts
 from superhosts.resulttables import plain_host
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.contacts import searched
 from superhosts.sketches.queries import estimate_in_file
 
 
@@ -32,15 +33,16 @@ class Sightings:
         self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
         self._names = {
-            (plain_host(item.host), *item.part.columns, item.part.counts): number for number, item in enumerate(found)
+            (plain_host(item.host), *item.part.columns, item.part.counts, item.part.filter): number
+            for number, item in enumerate(found)
         }
         hosts: dict[Part, list[int]] = defaultdict(list)
+        formats = {part: detector.format for part in set(found.parts) if (detector := searched(sketch.parts, part))}
         for item in found:
             self._places.append((item.part, len(hosts[item.part])))
-            hosts[item.part].append(sketch.parts[item.part].format.to_number(item.host))
+            hosts[item.part].append(formats[item.part].to_number(item.host))
         self._asked: dict[Part, Hosts] = {
-            part: HostKeys(numbers_to_array(numbers, sketch.parts[part].format.key_bits))
-            for part, numbers in hosts.items()
+            part: HostKeys(numbers_to_array(numbers, formats[part].key_bits)) for part, numbers in hosts.items()
         }
 
     def remember(self, rows: Iterable[Any]) -> bool:
@@ -53,8 +55,8 @@ class Sightings:
             if not _is_row(row):
                 whole = False
                 continue
-            place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-            number = self._names.get(place)
+            place = row["host"], row["family"], row["side"], row["direction"]
+            number = self._names.get((*place, row.get("counts", "hosts"), row.get("filter", "")))
             if number is not None:
                 self._before[number] = row["sites"]
         return whole
@@ -80,9 +82,8 @@ class Sightings:
         whole = Sketch()  # the site was restarted within the window: merge its sketches
         for path in paths:
             whole.merge_file(path, key=self._key)
-        return {
-            part: whole.parts[part].estimate_many(column) for part, column in self._asked.items() if part in whole.parts
-        }
+        asked = [(part, searched(whole.parts, part), column) for part, column in self._asked.items()]
+        return {part: detector.estimate_many(column) for part, detector, column in asked if detector is not None}
 
     def of(self, number: int) -> list[Row]:
         """Return the sites that saw a host, in descending order of peers."""
@@ -107,7 +108,7 @@ def _is_row(row: Any) -> bool:
     return (
         isinstance(row, dict)
         and all(isinstance(row.get(name), str) for name in names)
-        and isinstance(row.get("counts", "hosts"), str)
+        and all(isinstance(row.get(name, ""), str) for name in ("counts", "filter"))
         and type(row.get("host")) in (str, int)
         and type(row.get("family", "missing")) in (int, type(None))  # null for generic keys
         and isinstance(row.get("sites"), list)

@@ -14,7 +14,7 @@ from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.network import Network
 from superhosts.packetdetails import SYN, TCP, pack
-from superhosts.pairs import PacketBatch, PairBatch, Part, Window
+from superhosts.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.bundle import Sketch
@@ -163,6 +163,9 @@ class WindowBuilder:
             if len(pairs):
                 by_part.setdefault(part, []).append(pairs)
         for part, found in by_part.items():
+            for twin in (part.with_contact(each) for each in CONTACTS if part.contact):
+                if twin in self._parts:  # so that a sketch tells "nobody answered" from "not asked"
+                    opened.sketch.part(twin)
             opened.sketch.part(part).update_many(found)
             opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
 

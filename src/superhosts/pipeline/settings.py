@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from superhosts.errors import GeometryError, UsageError
 from superhosts.lens import Lens, parse_ports, parse_protocols
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
-from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, PORT_BITS, SIDES, HostFormat, Part
+from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
 from superhosts.selection import Selection
 from superhosts.sources.base import TUNNELS, Wants
 from superhosts.text import counted, either, named, option, printable, setting
@@ -145,7 +146,15 @@ class Settings:
         families = [family for family in self.families if family == 4 or DETECTORS[self.detector].takes_ipv6]
         sides = dict.fromkeys(self.watch)
         ways = dict.fromkeys(way for peers in self.chosen_peers for way in self._directions(peers))
-        return [Part(family, side, way, self.count) for family in families for side in sides for way in ways]
+        chosen = self.filter
+        return [Part(family, side, way, self.count, chosen) for family in families for side in sides for way in ways]
+
+    @property
+    def filter(self) -> str:
+        """Which packets count, in words that are equal if the same packets do; long ones as a hash."""
+        tunnels = f"tunnels {self.tunnels}" if self.tunnels != "outer" else ""
+        words = " ".join(each for each in (self.lens.filter_words, tunnels) if each)
+        return words if len(words) <= MOST_FILTER else f"#{hashlib.blake2b(words.encode(), digest_size=8).hexdigest()}"
 
     @property
     def chosen_peers(self) -> Sequence[str]:

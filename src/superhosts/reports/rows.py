@@ -1,8 +1,9 @@
 """The schema of result rows, the same for every destination.
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
-order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "sampling": 1000 of exports,
-"drops": 5 of live captures) appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
+order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "filter": "tcp port 443",
+"sampling": 1000 of exports, "drops": 5 of live captures) appear in JSON Lines, and only in those rows: the columns of
+CSV and Parquet do not change.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def make_rows(
                 strict=True,
             )
         )
-        | ({"counts": item.part.counts} if item.part.counts != "hosts" else {})
+        | item.part.marks
         | marks
         for item in found
     ]

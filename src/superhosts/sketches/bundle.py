@@ -43,8 +43,8 @@ from superhosts.errors import (
 from superhosts.hashing import DEFAULT_KEY, fingerprint
 from superhosts.pairs import Part, Window
 from superhosts.results import SuperHosts
-from superhosts.sketches.contacts import searched
-from superhosts.sketches.grammar import read_fields
+from superhosts.sketches.contacts import searched, with_unanswered
+from superhosts.sketches.grammar import MOST_PARTS, read_fields
 from superhosts.sketches.header import (
     Entry,
     Stored,
@@ -58,7 +58,7 @@ from superhosts.sketches.header import (
     memory_limit,
     stored_shapes,
 )
-from superhosts.text import counted, printable
+from superhosts.text import counted, printable, setting
 from superhosts.times import window_span
 
 SITES_SHOWN = 5  # sites that the text of a sketch names
@@ -131,11 +131,11 @@ class Sketch(Mergeable):
     def collect(self, ask: Callable[[Part, Any], SuperHosts], parts: Iterable[Part] | None = None) -> SuperHosts:
         """Call `ask` for every part, or for some, and return all rows, sorted by peers in descending order.
 
-        A part whose contacts are unanswered is the difference of two. The sketch is locked during the calls, so `ask`
-        must not wait for a thread that uses the sketch.
+        Contacts that are unanswered are the difference of two parts, and count as one more part. The sketch is locked
+        during the calls, so `ask` must not wait for a thread that uses the sketch.
         """
         with self._held():
-            chosen = self.parts if parts is None else parts
+            chosen = with_unanswered(self.parts) if parts is None else parts
             asked = [(part, detector) for part in chosen if (detector := searched(self.parts, part)) is not None]
             found = [ask(part, detector).named(detector.name, part) for part, detector in asked]
             return SuperHosts.joined(found, self.window)
@@ -240,9 +240,12 @@ class Sketch(Mergeable):
 
     def _check_mergeable(self, kinds: Mapping[Part, Kind], files: Mapping[Part, str]) -> None:
         """Raise MergeError if another sketch was made with other settings. If it is from a file, name both files."""
+        if len({**self.parts, **kinds}) > MOST_PARTS:
+            raise MergeError(f"cannot merge: a sketch has at most {MOST_PARTS} parts (sides, directions, filters)")
         for part, kind in kinds.items():
             try:
                 check_mergeable(self.kinds, {part: kind})
+                _check_answers(part, self.parts, kinds)
             except DifferenceError as error:
                 if part not in files:
                     raise
@@ -458,6 +461,14 @@ def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]
 
 def _by_part(item: tuple[Part, Detector]) -> Part:
     return item[0]
+
+
+def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> None:
+    """Raise DifferenceError if of one part only one side knows who answered: the others would seem to be unanswered."""
+    known = [part.with_contact("answered") in parts for parts in (other, mine)]
+    if part.contact == "opened" and part in mine and known[0] != known[1]:
+        there, here = (setting("peers", "opened,answered" if each else "opened") for each in known)
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
 
 
 def _check_sketch(other: Any) -> None:

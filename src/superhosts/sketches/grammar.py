@@ -24,6 +24,7 @@ from superhosts.pairs import (
     DIRECTIONS,
     INT64,
     KEYS,
+    MOST_FILTER,
     PORT_BITS,
     SIDES,
     TEXT,
@@ -68,7 +69,7 @@ def read_fields(header: Mapping[str, Any]) -> Fields:
 def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, Kind]:
     """Return the part and kind that valid fields describe. Raise FieldError if the fields contradict each other."""
     geometry, host = fields.get("geometry"), fields["format"]
-    part = Part(fields["family"], fields["side"], fields["direction"], fields.get("counts", "hosts"))
+    part = Part(**{name: fields[name] for name in Part._fields if name in fields})
     detector = DETECTORS[fields["detector"]]
     if host.family != part.family:
         raise FieldError(f"{place}.format", f"{host.words} in a part of family {part.family}")
@@ -172,8 +173,8 @@ def _part_fields(detector: type[Detector]) -> Check:
     """Return the check for a part with this detector."""
     fields = {**_PLACE, "detector": one_of(detector.name), "format": _format}
     if detector.geometry_type is None:
-        return record({**fields, **_EXACT}, _COUNTS)
-    return record({**fields, **_KEYED, "geometry": _geometry(detector.geometry_type)}, _COUNTS)
+        return record({**fields, **_EXACT}, _LATER)
+    return record({**fields, **_KEYED, "geometry": _geometry(detector.geometry_type)}, _LATER)
 
 
 def _site_or_none(value: Any, place: str) -> Any:
@@ -192,11 +193,15 @@ def _entry(value: Any, place: str) -> Any:
 TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
 _PLACE: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES), "direction": one_of(*_DIRECTIONS)}
-_COUNTS: dict[str, Check] = {"counts": one_of(*COUNTS)}  # "hosts" if it is missing
+# Without them: hosts are counted, of all packets.
+_LATER: dict[str, Check] = {
+    "counts": one_of(*COUNTS),
+    "filter": text(f"[a-z0-9 ,#-]{{0,{MOST_FILTER}}}", f"at most {MOST_FILTER} of a-z, 0-9, space, comma, # and -"),
+}
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
 _EXACT: dict[str, Check] = {"key": optional(_KEYED["key"]), "key_bits": one_of(32, 64, 128)}
 _ENTRY = record(
-    {"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, **_COUNTS, "pairs": _COUNT, "packets": _COUNT}
+    {"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, **_LATER, "pairs": _COUNT, "packets": _COUNT}
 )
 _HEADER = record(
     {

@@ -14,6 +14,7 @@ from superhosts.device import thread_count
 from superhosts.pairs import TEXT, Host, HostKeys, Part
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import load
+from superhosts.sketches.contacts import difference, sources_of
 from superhosts.sketches.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
 from superhosts.textkeys import TextFormat, bound, text_key
 
@@ -23,13 +24,21 @@ def estimate_in_file(
 ) -> dict[Part, SuperHosts]:
     """Estimate the peers of the given hosts in a stored sketch. The rows of each part are in the order of its hosts.
 
-    Every row equals `load(path).parts[part].estimate(host)`. The result has no entry for parts that the file lacks.
+    Every row equals `load(path).parts[part].estimate(host)`; contacts that are unanswered are the difference of two
+    parts. The result has no entry for parts that the file lacks.
     Hosts may be a column, a result, or addresses. `trusted`: the caller has just verified the file's checksum, and it
     is not computed again.
     """
     with CubeReader(path, trusted=trusted) as reader:
         stored = describe(reader, memory_limit(None))
-        return _estimate(reader, stored, hosts, stored.secret(key))
+        asked = {each: column for part, column in hosts.items() for each in sources_of(part)}
+        answers = _estimate(reader, stored, asked, stored.secret(key))
+    found = {part: [answers[each] for each in sources_of(part) if each in answers] for part in hosts}
+    return {
+        part: difference(*rows) if len(rows) == 2 else rows[0]
+        for part, rows in found.items()
+        if len(rows) == len(sources_of(part))
+    }
 
 
 def find_in_file(
