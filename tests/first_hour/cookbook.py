@@ -20,7 +20,7 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 QUESTIONS, PAGE = HERE / "questions.md", HERE.parent.parent / "docs" / "cookbook.md"
 INDENT, PROMPT = "    ", "    $ "
-TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|packets/s)\b)")  # they differ from run to run
+TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|(?:packets|records)/s)\b)")  # they differ from run to run
 SECONDS = re.compile(r'("seconds": )[\d.e-]+')
 FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")  # of a key that is new each time
 HEAD = """# Cookbook
