@@ -3,7 +3,8 @@
     python tests/first_hour/office.py      # writes the captures of tests/first_hour/captures again
 
 Everything that a question asks for is planned here, so the right answers can be read off this file. A record keeps only
-the headers of its packet; only those of the services have ports, and a router exports them as flows, too. Outer addresses are those of documentation (RFC 5737) and benchmarks (RFC 2544).
+the headers of its packet; only those of the services have ports, and a router exports these as flows, too. Outer
+addresses are those of documentation (RFC 5737) and benchmarks (RFC 2544).
 """
 
 from __future__ import annotations
