@@ -1,0 +1,181 @@
+"""Alerts on disk: one SQLite file, in which a window changes everything or nothing.
+
+The events of a window are written in the same transaction as the state, and are removed when they have been handed on.
+So a program that dies between the two hands them on again, and never forgets one. `superhosts alerts` reads the same
+file while the program runs, and writes mutes into it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from superhosts.alerts.alert import Alert, Event
+from superhosts.alerts.allowing import AllowList, Entry
+from superhosts.alerts.machine import AlertMachine, Policy
+from superhosts.alerts.past import Past
+from superhosts.alerts.rules import as_network
+from superhosts.errors import InputError, OutputError
+from superhosts.pairs import Window
+from superhosts.reports.rows import Row
+
+VERSION = 1
+KEEP_CLOSED = 100_000  # closed alerts; beyond, the oldest are removed
+_BUSY = 10.0  # seconds to wait for a reader or writer
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS alerts (id TEXT PRIMARY KEY, closed INTEGER NOT NULL, last INTEGER NOT NULL,
+    content TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS alerts_by_end ON alerts (closed, last);
+CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS past (key TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS mutes (network TEXT NOT NULL, rule TEXT NOT NULL, until REAL NOT NULL, why TEXT NOT NULL,
+    PRIMARY KEY (network, rule)) WITHOUT ROWID;
+"""
+
+
+class AlertStore:
+    """A file of alerts. One program takes windows; any number may read and mute."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path = path
+        self.trouble = ""  # why the last window could not be stored; empty: it is
+        self._lock = threading.RLock()
+        self._pending: list[Event] = []  # events of windows that could not be stored
+        if must_exist and not path.is_file():
+            raise InputError("no alerts are kept here", file=str(path))
+        with self._errors():
+            # Events are read and removed by another thread than the one that takes windows.
+            self._database = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            if version > VERSION:
+                raise InputError(f"written by a later version of superhosts (format {version})", file=str(path))
+            self._database.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def machine(self, policy: Policy) -> AlertMachine:
+        """Return the machine that goes on where the last one stopped."""
+        with self._errors():
+            state = dict(self._database.execute("SELECT name, value FROM state"))
+            past = Past(windows=state.get("windows", 0))
+            past.restore(self._database.execute("SELECT key, content FROM past").fetchall())
+            machine = AlertMachine(policy, self.alerts(is_open=True), past, state.get("latest", 0))
+        machine.mutes = self.mutes()
+        return machine
+
+    def take(self, machine: AlertMachine, window: Window, rows: Sequence[Row]) -> list[Event]:
+        """Have a machine take a window, and store what came of it.
+
+        If it cannot be stored (a full disk), `trouble` says so, detection goes on, and the next window stores it, too.
+        """
+        return self._stored(machine, machine.take(window, rows))
+
+    def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
+        """Give a machine another policy and the mutes of now, and store what came of it."""
+        return self._stored(machine, machine.reload(policy, self.mutes()))
+
+    def _stored(self, machine: AlertMachine, events: list[Event]) -> list[Event]:
+        with self._lock:
+            self._pending += events
+            try:
+                self._write(machine, self._pending)
+            except OutputError as error:
+                self.trouble = str(error)
+            else:
+                self.trouble = ""
+                self._pending = []
+        return events
+
+    def _write(self, machine: AlertMachine, events: list[Event]) -> None:
+        past = machine.past
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?)",
+                [(alert.id, alert.closed, alert.last, json.dumps(alert.fields)) for alert in machine.changed.values()],
+            )
+            database.executemany("INSERT INTO events (content) VALUES (?)", [(json.dumps(each),) for each in events])
+            database.executemany("DELETE FROM past WHERE key = ?", [(key,) for key in past.forgotten])
+            database.executemany(
+                "INSERT OR REPLACE INTO past VALUES (?, ?)", [(key, past.stored(key)) for key in past.changed]
+            )
+            state = {"latest": machine.latest, "windows": past.windows}
+            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
+            database.execute(
+                "DELETE FROM alerts WHERE closed > 0 AND id IN"
+                " (SELECT id FROM alerts WHERE closed > 0 ORDER BY last DESC LIMIT -1 OFFSET ?)",
+                (KEEP_CLOSED,),
+            )
+        machine.changed.clear()
+        past.changed.clear()
+        past.forgotten.clear()
+
+    def waiting(self, most: int = 1000) -> list[tuple[int, Event]]:
+        """Return events that were not handed on yet, the oldest first, with their numbers."""
+        with self._errors():
+            found = self._database.execute("SELECT number, content FROM events ORDER BY number LIMIT ?", (most,))
+            return [(number, json.loads(content)) for number, content in found.fetchall()]
+
+    def handed_on(self, number: int) -> None:
+        """Remove the events up to this number."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM events WHERE number <= ?", (number,))
+
+    def alerts(self, *, is_open: bool | None = None) -> list[Alert]:
+        """Return alerts, those that were seen last first; `is_open`: only open or only closed ones."""
+        which = {None: "", True: " WHERE closed = 0", False: " WHERE closed > 0"}[is_open]
+        with self._errors():
+            rows = self._database.execute(f"SELECT content FROM alerts{which} ORDER BY last DESC, id").fetchall()
+            return [Alert(**json.loads(content)) for (content,) in rows]
+
+    def mutes(self) -> AllowList:
+        """Return what is muted now."""
+        with self._errors():
+            rows = self._database.execute("SELECT network, rule FROM mutes WHERE until > ?", (time.time(),)).fetchall()
+        return AllowList(Entry(as_network(network, "mute"), rule, "muted") for network, rule in rows)
+
+    def mute(self, network: str, rule: str, until: float, why: str = "") -> None:
+        """Want no alert of a host or prefix until some time, for one rule or, if it is empty, for all."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM mutes WHERE until <= ?", (time.time(),))
+            database.execute(
+                "INSERT OR REPLACE INTO mutes VALUES (?, ?, ?, ?)", (str(as_network(network, "mute")), rule, until, why)
+            )
+
+    def unmute(self, network: str, rule: str) -> bool:
+        """Want alerts again; False if none were muted."""
+        with self._transaction() as database:
+            gone = database.execute(
+                "DELETE FROM mutes WHERE network = ? AND rule = ?", (str(as_network(network, "mute")), rule)
+            )
+            return gone.rowcount > 0
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.OperationalError as error:
+                raise OutputError(f"{self.path}: alerts cannot be kept: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise InputError(f"not a file of alerts, or damaged: {error}", file=str(self.path)) from error
