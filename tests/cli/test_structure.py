@@ -25,7 +25,7 @@ from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
 from superhosts.detectors.registry import DETECTORS
 
 FOLDER = Path(cli.__file__).parent
-LINES, PARAMETERS = 60, 15  # that a command may have at most
+LINES, PARAMETERS = 60, 16  # that a command may have at most
 
 # Imports of our own modules inside functions, and why each may be there.
 LATE_IMPORTS = {

@@ -116,6 +116,21 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".key:show_key",
         "Print the fingerprint of the key in use, or of a key file, and where it comes from; never the key itself.",
     ),
+    "config init": Entry(
+        ".usage.config:Init",
+        ".config:init_config",
+        "Write a configuration file to begin with: every option with its help, commented out.",
+    ),
+    "config check": Entry(
+        ".usage.config:Check",
+        ".config:check_config",
+        "Check a configuration file: every key, every value and every rule, for all commands.",
+    ),
+    "config show": Entry(
+        ".usage.config:Show",
+        ".config:show_config",
+        "Show the value that each option of a command has with a file, and where it comes from.",
+    ),
     "batch": Entry(
         ".usage.batch:Batch",
         ".batch:batch",
@@ -133,6 +148,10 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     ),
 }
 GROUPS = {  # commands of two words, by the first
+    "config": """Write, check and show the configuration file of scan, watch, edge and hub.
+
+Example: superhosts config check superhosts.toml
+""",
     "site": """Enroll, revoke and list the sites of a hub.
 
 Example: superhosts site enroll ams
@@ -165,7 +184,7 @@ app = typer.Typer(
     epilog=FIRST_STEPS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SUPERHOSTS"},
 )
 
 
@@ -178,7 +197,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, allow_from_autoenv=False, help="Print the version."
+        ),
     ] = False,
 ) -> None: ...
 

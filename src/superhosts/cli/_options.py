@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from superhosts import defaults
+from superhosts.cli._config import use_config
 from superhosts.cli._tables import TableInputOptions
 from superhosts.cli._values import (
     check_count,
@@ -208,6 +209,17 @@ Ipv6Prefix = Annotated[
 Json = Annotated[bool, JSON]
 JsonObject = Annotated[bool, worded(JSON, "Write results to standard output as one line of JSON.")]
 KeyFile = Annotated[Path | None, KEY_FILE]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=use_config,
+        help="Values of options, and rules of alerts, from a TOML file (superhosts config init writes one). Options on "
+        "the command line, and variables like SUPERHOSTS_SCAN_WINDOW, count more.",
+    ),
+]
 LocalTime = Annotated[
     bool,
     typer.Option(

@@ -75,8 +75,12 @@ def name_of(parameter: Any) -> str:
 
 
 def without_types(parameters: list[Any]) -> list[Any]:
-    """Take away the types beside arguments and flags, which typer shows whatever their metavar is."""
+    """Take away the types beside arguments and flags, which typer shows whatever their metavar is, and variables.
+
+    Every option has a variable of the environment, and --config says how they are called.
+    """
     for each in parameters:
+        each.show_envvar = False
         if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
             each.display_type_rich = _no_type
     return parameters

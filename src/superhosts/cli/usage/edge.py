@@ -18,6 +18,7 @@ from superhosts.cli._options import (
     OUTPUT,
     SITE,
     TO,
+    ConfigFile,
     EndlessTrafficOptions,
     Exact,
     FleetCubeOptions,
@@ -88,4 +89,5 @@ class Edge:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
+    config: ConfigFile = None
     local_time: LocalTime = False

@@ -15,6 +15,7 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    ConfigFile,
     Counters,
     FailOnFind,
     LocalTime,
@@ -65,6 +66,7 @@ class Scan:
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
     fail_on_find: FailOnFind = False
+    config: ConfigFile = None
     local_time: LocalTime = False
     counters: Counters = None
     quiet: Quiet = False

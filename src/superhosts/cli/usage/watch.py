@@ -15,6 +15,7 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    ConfigFile,
     Counters,
     EndlessResultOptions,
     EndlessTrafficOptions,
@@ -65,6 +66,7 @@ class Watch:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
+    config: ConfigFile = None
     local_time: LocalTime = False
     counters: Counters = None
     quiet: Quiet = False

@@ -1,0 +1,158 @@
+"""The configuration file: values of options, by their names on the command line, and the rules of alerts.
+
+    inner = ["10.0.0.0/8"]            # for every command that has the option
+    window = "5m"
+
+    [hub]                             # for one command
+    state = "/var/lib/superhosts/hub"
+
+    [[rule]]                          # of alerts, see `superhosts.alerts.rules`
+    name = "scan-out"
+    direction = "unanswered"
+    threshold = 500
+
+What a command takes is checked by the options of the command itself, so a value means the same in the file as on the
+command line. An option on the command line counts most, then the environment (SUPERHOSTS_SCAN_WINDOW), the table of the
+command, the values for all commands, and the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperArgument
+
+from superhosts.errors import UsageError
+from superhosts.text import printable
+
+COMMANDS = ("scan", "watch", "edge", "hub")  # that have a table
+RULES = "rule"
+LARGEST = 16 << 20  # bytes of a file
+NEVER = ("config", "help")  # options that say nothing in a file
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a file says. Values are as the command line would give them: text, lists of text, or True for a flag."""
+
+    path: Path
+    common: Mapping[str, Any] = field(default_factory=dict)  # for all commands
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by command
+    rules: tuple[Mapping[str, Any], ...] = ()  # as the file has them
+
+    def values(self, command: str) -> dict[str, tuple[str, Any]]:
+        """Return the values for a command: key → where it stands in the file, and its value."""
+        found = {_key(name): (name, value) for name, value in self.common.items()}
+        own = self.tables.get(command, {})
+        return found | {_key(name): (f"{command}.{name}", value) for name, value in own.items()}
+
+    def wrong(self, place: str, problem: str) -> UsageError:
+        """Return the error for a key."""
+        return UsageError(f"{self.path}: {place}: {problem}")
+
+
+def read_config(path: Path) -> Config:
+    """Read a file. Raise UsageError, which names the line or the key, if it is none."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise UsageError(f"{path}: larger than {LARGEST >> 20} MiB; is it a configuration?")
+        read = tomllib.loads(content.decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+    tables = {name: read.pop(name) for name in COMMANDS if name in read}
+    rules = read.pop(RULES, [])
+    config = Config(path, read, tables, tuple(rules) if isinstance(rules, list) else ())
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise config.wrong(RULES, f"must be tables, each of which begins with [[{RULES}]]")
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise config.wrong(name, f"must be a table, which begins with [{name}]")
+    for name, value in read.items():
+        if isinstance(value, dict):
+            raise config.wrong(f"[{name}]", f"no such table; there are {', '.join(f'[{each}]' for each in COMMANDS)}")
+    return config
+
+
+def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Give the values of a file to a command, as defaults of its options. The callback of `--config`."""
+    if path is not None and not ctx.resilient_parsing:
+        config, command = read_config(path), str(ctx.info_name)
+        ctx.default_map = {name: value for name, (_, value) in checked(config, command, ctx).items()}
+    return path
+
+
+def checked(config: Config, command: str, ctx: Any) -> dict[str, tuple[str, Any]]:
+    """Return the values for a command by the names of its options, each checked by the option itself.
+
+    Raise UsageError, which names the key.
+    """
+    parameters = {key_of(each): each for each in ctx.command.params if each.name not in NEVER}
+    found = {}
+    for key, (place, value) in config.values(command).items():
+        if key not in parameters:
+            if "." in place:
+                raise config.wrong(place, _unknown(key, parameters))
+            continue  # an option of another command
+        given = _as_typed(config, place, value, parameters[key])
+        try:
+            parameters[key].process_value(ctx, given)
+        except (UsageError, typer.BadParameter) as error:
+            said = error.message if isinstance(error, typer.BadParameter) else str(error)
+            raise config.wrong(f"{place} = {_shown(value)}", said) from None
+        found[str(parameters[key].name)] = (place, given)
+    return found
+
+
+def check_common(config: Config, parameters: Iterable[Any]) -> None:
+    """Raise UsageError if a value for all commands is for none of them; `parameters`: of all of them."""
+    known = {key_of(each) for each in parameters if each.name not in NEVER}
+    for name in config.common:
+        if _key(name) not in known:
+            raise config.wrong(name, _unknown(_key(name), known))
+
+
+def key_of(parameter: Any) -> str:
+    """Return the key of an option or argument in a file: ipv6-prefix."""
+    if isinstance(parameter, TyperArgument):
+        return str(parameter.name)
+    return str(max(parameter.opts, key=len)).removeprefix("--")
+
+
+def _key(name: str) -> str:
+    """Return a key as options are called; a person may write _ for -."""
+    return name.replace("_", "-")
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, sorted(known), 1)
+    return "no such option" + (f"; is it {near[0]}?" if near else "; superhosts COMMAND --help lists them")
+
+
+def _as_typed(config: Config, place: str, value: Any, parameter: Any) -> Any:
+    """Return a value as a person would type it: text, a list of text, or a truth."""
+    if getattr(parameter, "is_flag", False):
+        if not isinstance(value, bool):
+            raise config.wrong(f"{place} = {_shown(value)}", "must be true or false")
+        return value
+    takes_many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+    values = value if isinstance(value, list) else [value]
+    if not takes_many and isinstance(value, list):
+        raise config.wrong(f"{place} = {_shown(value)}", "takes one value, not a list")
+    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
+        raise config.wrong(f"{place} = {_shown(value)}", "must be text or a number, or a list of them")
+    words = [str(each) for each in values]
+    return words if takes_many else words[0]
+
+
+def _shown(value: Any) -> str:
+    return printable(repr(value) if not isinstance(value, bool) else str(value).lower())

@@ -1,0 +1,124 @@
+"""`superhosts config`: write, check and show the configuration file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from typer.core import TyperArgument
+
+from superhosts import cli
+from superhosts.alerts.configured import rules_of
+from superhosts.cli._config import COMMANDS, NEVER, check_common, checked, key_of, read_config
+from superhosts.cli._console import say
+from superhosts.cli._loading import LazyCommand
+from superhosts.cli.usage.config import Check, Init, Show
+from superhosts.errors import OutputError, UsageError
+from superhosts.replacing import output_errors, replacing
+from superhosts.text import counted
+
+HEAD = """\
+# Configuration of superhosts: scan, watch, edge and hub --config FILE.
+# A key is an option of the command line without its dashes, and takes the same values; several values are a list.
+# Keys up here are for every command that has the option, those in a table for one command.
+# An option on the command line counts most, then the environment (SUPERHOSTS_HUB_THRESHOLD), then this file.
+"""
+RULE = """
+# Rules of alerts (--alerts FILE). A rule without a name of its own is called many-peers.
+# [[rule]]
+# name = "scan-out"
+# side = "inner"                        # inner or outer
+# direction = "unanswered"              # any, out, in, opened, answered, unanswered; -in: the peer opened
+# counts = "hosts"                      # hosts, ports or host-ports
+# threshold = 500
+# prefixes = { "10.0.0.0/24" = 5000 }   # other thresholds; the longest prefix counts
+# times-usual = 5                       # besides, so many times the median of the host's last 12 windows
+# hours = "mon-fri 08:00-18:00"
+# zone = "Europe/Berlin"
+# grown = 2                             # told again when the peers have grown by this factor
+# quiet = 2                             # windows without the host after which it is closed
+"""
+
+
+def init_config(options: Init) -> None:
+    """Write a file with every option, commented out."""
+    text = "".join([HEAD, *_table(""), *(line for name in COMMANDS for line in _table(name)), RULE])
+    if str(options.file) == "-":
+        sys.stdout.write(text)
+        return
+    if options.file.exists() and not options.force:
+        raise OutputError(f"{options.file} exists; --force replaces it")
+    with output_errors(options.file), replacing(options.file) as fresh:
+        fresh.write_text(text, "utf-8")
+    say(f"{options.file}: written; check it with superhosts config check {options.file}")
+
+
+def check_config(options: Check) -> None:
+    """Check all of a file."""
+    config = read_config(options.file)
+    commands = {name: _loaded(name) for name in COMMANDS}
+    check_common(config, (each for command in commands.values() for each in command.params))
+    for name, command in commands.items():
+        checked(config, name, _context(command, name))
+    rules = rules_of(config.rules, str(config.path))
+    values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
+    say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
+
+
+def show_config(options: Show) -> None:
+    """Show the values of a command and their sources."""
+    if options.command not in COMMANDS:
+        raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")
+    config, command = read_config(options.file), _loaded(options.command)
+    ctx = _context(command, options.command)
+    found = checked(config, options.command, ctx)
+    lines = []
+    for each in _shown(command):
+        variable = f"SUPERHOSTS_{options.command.upper()}_{each.name.upper()}"
+        value, source = each.default, "default"
+        if each.name in found:
+            source, value = found[each.name]
+        if os.environ.get(variable) and not isinstance(each, TyperArgument):
+            value, source = os.environ[variable], variable
+        lines.append((key_of(each), _text(value), source))
+    width, wide = (max(len(line[place]) for line in lines) for place in (0, 1))
+    for key, value, source in lines:
+        sys.stdout.write(f"{key:{width}}  {value:{min(wide, 40)}}  {source}\n".rstrip() + "\n")
+
+
+def _loaded(name: str) -> Any:
+    """Return a command with its options."""
+    return LazyCommand(name, cli.COMMANDS[name]).load()
+
+
+def _table(name: str) -> Iterator[str]:
+    """Yield the lines of a table: of one command, or of the options that all have if the name is empty."""
+    commands = {each: _loaded(each) for each in COMMANDS}
+    shared = set.intersection(*({each.name for each in _shown(command)} for command in commands.values()))
+    yield f"\n[{name}]\n" if name else "\n"
+    for each in _shown(commands[name or COMMANDS[0]]):
+        if (each.name in shared) == (not name):
+            words = " ".join((each.help or "").split())
+            yield f"# {words}\n" if words else ""
+            yield f"# {key_of(each)} = {_text(each.default)}\n"
+
+
+def _shown(command: Any) -> list[Any]:
+    return [each for each in command.params if each.name not in NEVER and not getattr(each, "hidden", False)]
+
+
+def _context(command: Any, name: str) -> Any:
+    return command.context_class(command, info_name=name)
+
+
+def _text(value: Any) -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    return '""' if value is None else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

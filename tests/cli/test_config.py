@@ -1,0 +1,122 @@
+"""The configuration file: options of the command line, the source of each value, and errors that name the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from first_hour.office import FOLDER
+
+OFFICE = FOLDER / "office.pcap.gz"
+
+
+def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "superhosts", *map(str, words)]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "superhosts.toml"
+    path.write_text(text)
+    return path
+
+
+def peers(ended: subprocess.CompletedProcess[str]) -> list[int]:
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line)["peers"] for line in ended.stdout.splitlines()]
+
+
+def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        f"""
+        threshold = 3000
+        inner = "private"
+        [scan]
+        inputs = ["{OFFICE}"]
+        threshold = 2500
+        json = true
+        watch = ["inner"]
+        [hub]
+        state = "elsewhere"
+        """,
+    )
+    assert peers(run("scan", "--config", file)) == [2600]
+    assert peers(run("scan", "--config", file, SUPERHOSTS_SCAN_THRESHOLD="1800")) == [2600, 1900]
+    assert peers(run("scan", "--config", file, "-t", "2700", SUPERHOSTS_SCAN_THRESHOLD="1800")) == []
+    assert peers(run("scan", SUPERHOSTS_SCAN_CONFIG=str(file))) == [2600]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("windw = '1m'", "windw: no such option; is it window?"),
+        ("window = '1x'", "window = '1x': '1x' is not a duration"),
+        ("[scan]\ntreshold = 5", "scan.treshold: no such option; is it threshold?"),
+        ("[scan]\nthreshold = 'many'", "scan.threshold = 'many': 'many' is not a number"),
+        ("[hub]\nsave = 'x'", "hub.save: no such option"),
+        ("[scan]\njson = 'yes'", "scan.json = 'yes': must be true or false"),
+        ("[edge]\nsite = ['a', 'b']", "edge.site = ['a', 'b']: takes one value, not a list"),
+        ("[edge]\nsite = true", "edge.site = true: must be text or a number"),
+        ("[sketch]\na = 1", "[sketch]: no such table"),
+        ("scan = 5", "scan: must be a table"),
+        ("rule = 5", "rule: must be tables"),
+        ("a = [", "not TOML"),
+        ("[[rule]]\nthreshold = 'x'", "rule 1: threshold = 'x': must be a number"),
+        ("[[rule]]\nnname = 'x'", "rule 1: nname: no such key"),
+        ("[[rule]]\nhours = 'late'", "rule 1: hours 'late'"),
+        ("[[rule]]\nprefixes = ['10.0.0.0/8']", "rule 1: prefixes"),
+        ("[[rule]]\n[[rule]]", "two rules are called many-peers"),
+        ("config = 'other.toml'", "config: no such option"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = written(tmp_path, text)
+    ended = run("config", "check", file)
+    assert ended.returncode == 2
+    assert f"{file}: {said}" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    ended = run("scan", OFFICE, "--config", tmp_path / "missing.toml")
+    assert ended.returncode == 2
+    assert "missing.toml: cannot be read" in ended.stderr
+
+
+def test_the_file_to_begin_with_is_right_and_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "new.toml"
+    assert run("config", "init", path).returncode == 0
+    assert tomllib.loads(path.read_text()) == {"scan": {}, "watch": {}, "edge": {}, "hub": {}}
+    assert "0 values and 0 rules" in run("config", "check", path).stderr
+    again = run("config", "init", path)
+    assert again.returncode == 4
+    assert "--force" in again.stderr
+    assert run("config", "init", "-").stdout == path.read_text()
+
+
+def test_its_values_are_the_defaults(tmp_path: Path) -> None:
+    """Every line that is commented out, but for those without a default, can be put into force."""
+    lines = run("config", "init", "-").stdout.partition("\n# Rules")[0].splitlines()
+    kept = [line.removeprefix("# ") for line in lines if line.startswith("[") or (" = " in line and line[0] == "#")]
+    values = "\n".join(line for line in kept if line.startswith("[") or not line.endswith(('= ""', "= []")))
+    file = written(tmp_path, values)
+    assert run("config", "check", file).returncode == 0, values
+
+
+def test_values_are_shown_with_their_sources(tmp_path: Path) -> None:
+    file = written(tmp_path, "window = '1m'\n[hub]\nthreshold = 500\n")
+    shown = run("config", "show", file, "hub", SUPERHOSTS_HUB_TOP="7").stdout
+    found = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    assert found["threshold"] == ['"500"', "hub.threshold"]
+    assert found["top"] == ['"7"', "SUPERHOSTS_HUB_TOP"]
+    assert found["keep"] == ['"90d"', "default"]
+    assert run("config", "show", file, "demo").returncode == 2
