@@ -118,7 +118,7 @@ def read_fixed(
     src4, dst4, time4, src6, dst6, time6, details4, details6 = room
     row4, row6, wrong = np.uint64(tally[ROWS4]), np.uint64(tally[ROWS6]), 0
     wants_details = len(details4) > 0
-    is_short = kind == UPTIME and width == 4 and uptime >= 0
+    is_short = kind == UPTIME and width == 4 and uptime >= 0 and boot_at < 0
     count = (end - at) // length
     for _ in range(count):
         time = base
