@@ -28,7 +28,9 @@ LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz")
     parser.add_argument("--minutes", type=float, default=5.0, help="for all targets together; compiling comes on top")
-    parser.add_argument("--cases", type=int, help="so many of each target, the same on every machine, instead of minutes")
+    parser.add_argument(
+        "--cases", type=int, help="so many of each target, the same on every machine, instead of minutes"
+    )
     parser.add_argument("--seed", type=int, default=1, help="another seed makes other cases")
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--replay", type=Path, help="check the case of this file again")

@@ -1,8 +1,8 @@
 """Flow exports in files: captures of exports, IPFIX files, and files of datagrams.
 
 Files of datagrams are recognised by their content. A capture is read as packets unless the caller says that its exports
-matter (--format netflow). Inputs of one run learn templates from each other, so that a capture whose templates are in
-the file before it can be read.
+matter (--format netflow). An input that is not empty and has no export is an `InputError`. Inputs of one run learn
+templates from each other, so that a capture whose templates are in the file before it can be read.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ import numpy as np
 
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
+from superhosts.recognising import not_exports
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.capture import Span, identity_of
 from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
+from superhosts.sources.exports.hints import exports_in
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
 from superhosts.sources.exports.payloads import find_payloads, room_for
 from superhosts.sources.exports.splitting import datagrams_of
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stopped, Stream
+from superhosts.sources.urls import is_url
+from superhosts.text import counted, setting
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}
 SFLOW = "sflow"
+_KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
@@ -44,8 +49,10 @@ class ExportFile(Source):
         self._position = 0
         self._opening: int | None = None
         self._first_time: int | None = None
+        self._first_known = False
         self._first: Batch | None = None  # read from a pipe for its time
         self._batches: Iterator[Batch] | None = None
+        self._splitter: _Splitter | None = None  # of the reading that was begun last
         self._finished: dict[str, tuple[int, int]] = {}
         self.counters.exports = [{"input": self.name, "sampling": None}]
 
@@ -55,17 +62,20 @@ class ExportFile(Source):
 
     def first_time(self) -> int | None:
         """Return the time of the first records; None for an empty input. Its templates are known to others then."""
-        if self._first_time is None:
+        if not self._first_known:
             batches = self._read()
             batch = next(batches, None)
             if self._input.reopens:
                 self._close()
+                if batch is None:  # Nothing is read again, so that nobody else would look for exports.
+                    self._check_exports(0)
             else:
                 self._first, self._batches = batch, batches
             if batch is not None:
                 self._opening = self._first_time = int(batch.datagrams[0, RECEIVED])
                 block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
                 self._first_time = min((each.span[0] for each in block), default=self._first_time)
+            self._first_known = True
         return self._first_time
 
     def blocks(self) -> Iterator[PacketBlock]:
@@ -76,6 +86,7 @@ class ExportFile(Source):
             for block in self._blocks(collector):
                 span.add(block)
                 yield block
+            self._check_exports(collector.status(self.name)["datagrams"])
             if identity is not None:
                 self._finished[identity] = span.ends()
         except Stopped:
@@ -149,7 +160,7 @@ class ExportFile(Source):
             if splitter is None:
                 if got and len(content) < _LEAST:
                     continue
-                splitter = _Splitter(content, self._manner.is_sflow, self.name)
+                splitter = self._splitter = _Splitter(content, self._manner.is_sflow, self.name)
             behind, batch = splitter.split(content, is_last=got == 0)
             if batch is not None and len(batch.datagrams):
                 yield batch
@@ -160,17 +171,34 @@ class ExportFile(Source):
                     self.counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
                 return
 
+    def _check_exports(self, found: int) -> None:
+        """Raise if the input, read to its end, is not empty and had none of the exports that are wanted."""
+        splitter = self._splitter
+        if found or splitter is None or not splitter.frames:
+            return
+        kind, format = _KINDS[self._manner.is_sflow], self._format
+        head, compression = self._input.head(), self._input.compression
+        if not splitter.is_capture:
+            file = "" if self.name == "stdin" or is_url(self.name) else self.name
+            raise InputError(not_exports(head, kind, format, file, compression), file=self.name)
+        text = f"none of its {splitter.frames:,} packets is an export of {kind}"
+        if splitter.frames == 1:
+            text = f"its only packet is no export of {kind}"
+        way = f"without {setting('format', format)} its packets are traffic"
+        other = exports_in(head)
+        if other is not None and (other == SFLOW) != self._manner.is_sflow:
+            way = f"{setting('format', other)} reads its exports"
+        raise InputError(f"{text}; {way}", file=self.name)
+
     def _tell(self, collector: Collector) -> None:
         """Warn of records that nobody can read."""
         status = collector.status(self.name)
         if waiting := status["sets_waiting"] + status["sets_without_template"]:
             way = "give the file that has the templates, too"
-            self.counters.warn(
-                f"{self.name}: {waiting:,} sets of records without their template are not counted; {way}"
+            lost = counted(
+                waiting, "set of records without its template is", "sets of records without their template are"
             )
-        if status["other_datagrams"] and not status["datagrams"]:
-            kind = "sFlow v5" if self._manner.is_sflow else "NetFlow v5, v9 or IPFIX"
-            self.counters.warn(f"{self.name}: none of its {status['other_datagrams']:,} datagrams is {kind}")
+            self.counters.warn(f"{self.name}: {lost} not counted; {way}")
 
 
 class _Splitter:
@@ -181,6 +209,8 @@ class _Splitter:
         kinds = (kind for kind in CAPTURES if kind.recognises(head))
         kind = next(kinds, None)
         self._records = None if kind is None else kind(head)
+        self.is_capture = kind is not None
+        self.frames = 0  # of a capture that are not empty; of other files, datagrams
         self._begins = 0 if self._records is None else self._records.begins
         self._offset = 0
 
@@ -192,6 +222,7 @@ class _Splitter:
             datagrams = np.zeros((len(places), DATAGRAM_SLOTS), np.int64)
             if places:
                 datagrams[:, [START, END]] = places
+            self.frames += len(places)
             behind = places[-1][1] if places else 0
             return behind, Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
         try:
@@ -200,6 +231,7 @@ class _Splitter:
             raise InputError(str(error), file=self._name, offset=self._offset) from None
         behind = rows[-1][4] if rows else begins
         self._offset += behind
+        self.frames += sum(start < end for start, end, *_ in rows)
         if not rows:
             return behind, None
         datagrams, peers = room_for(len(rows))
