@@ -163,6 +163,23 @@ def test_the_error_says_what_to_do_with_the_file(tmp_path: Path, run: Run) -> No
         assert said in ended.err
 
 
+@pytest.mark.parametrize("format", ["netflow", "sflow"])
+def test_no_file_is_taken_for_one_endless_datagram(tmp_path: Path, format: str) -> None:
+    """What has no end that is known is cut into pieces, as room for the records of a datagram is bounded."""
+    path = tmp_path / "noise.dat"
+    path.write_bytes(NOISE * 3000)
+    with pytest.raises(sh.InputError, match="does not begin with"):
+        read([path], format)
+    endless = {
+        "sflow": e.sflow(e.tagged(1, bytes(2_000_000))),
+        "netflow": e.version9(*[e.data(256, [bytes(60_000)])] * 3),
+    }
+    path.write_bytes(endless[format])
+    pairs, [source] = read([path], format)
+    assert not pairs[4]
+    assert source.counters.exports[0]["damaged"]
+
+
 @pytest.mark.parametrize("format", NAMES)
 def test_a_capture_without_an_export_is_an_error(tmp_path: Path, run: Run, format: str) -> None:
     path = tmp_path / "capture.pcap"

@@ -29,6 +29,7 @@ from superhosts.sources.exports.layout import (
     FIRST_COUNT,
     FULL,
     IN_STEP,
+    LONGEST,
     NOT_IP,
     OPTIONS,
     RECEIVED,
@@ -38,6 +39,7 @@ from superhosts.sources.exports.layout import (
     ROWS6,
     SECOND_ROWS,
     SET_END,
+    SHORTEST_RECORD,
     START,
     STREAM,
     STREAM_DATAGRAMS,
@@ -60,7 +62,6 @@ from superhosts.sources.exports.templates import BadTemplateError, Template, rea
 from superhosts.sources.frames import link_of, wants_of
 from superhosts.stopwatch import measured
 
-LONGEST = 65_535  # bytes of a datagram
 BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100
 # The link types of the capture formats for the header protocols of sFlow.
@@ -96,7 +97,7 @@ class Collector:
         self.held = Held()
         self.dropped = 0  # datagrams that the kernel had no room for
         self._counters, self._manner, self._pool = counters, manner, pool
-        self._room = new_room(BLOCK_ROWS + LONGEST // 8 + 1, manner.wants.details)
+        self._room = new_room(BLOCK_ROWS + LONGEST // SHORTEST_RECORD + 1, manner.wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._tally[WANTS] = wants_of(manner.wants)
         self._totals = np.zeros(TALLY_SLOTS, np.int64)

@@ -15,6 +15,7 @@ Rows = NDArray[np.int64]
 # A datagram of a batch: where it is in the block of bytes, and when it was received (ns; 0: not known).
 START, END, RECEIVED, REPLAYED = 0, 1, 2, 3  # REPLAYED: 1 for records that were held until their template came
 DATAGRAM_SLOTS = 4
+LONGEST = 65_535  # bytes of a datagram
 
 # The slots of a tally: the place that a walk has reached, and what it counts.
 DATAGRAM, AT, SET_END, STREAM = 0, 1, 2, 3  # AT is 0 at the start of a datagram
