@@ -1,4 +1,4 @@
-"""Columns of packets, and how the addresses of a header get there."""
+"""Columns of packets, how the addresses of a header get there, and how they become a block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,24 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.packetdetails import Details
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import SourceCounters
 from superhosts.sources.frames.reading import Bytes, big, byte
-from superhosts.sources.frames.tally import IPV4, IPV6, Tally
+from superhosts.sources.frames.tally import (
+    DETAILS,
+    EARLIEST4,
+    EARLIEST6,
+    IPV4,
+    IPV6,
+    LATEST4,
+    LATEST6,
+    NOT_IP,
+    PACKETS,
+    TRUNCATED,
+    UNSUPPORTED_LINK,
+    WANTS,
+    Tally,
+)
 
 
 class Columns(NamedTuple):
@@ -53,6 +69,27 @@ def copied(columns: Columns) -> Columns:
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4.copy(), dst4.copy(), time4.copy()
     return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
+
+
+def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
+    """Count the packets that a walk has found and return those with addresses: the rows that it has written."""
+    counts = tally.tolist()
+    counters.packets += counts[PACKETS]
+    counters.ipv4 += counts[IPV4]
+    counters.ipv6 += counts[IPV6]
+    counters.not_ip += counts[NOT_IP]
+    counters.truncated += counts[TRUNCATED]
+    counters.unsupported_link += counts[UNSUPPORTED_LINK]
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    detailed = bool(counts[WANTS] & DETAILS)
+    block: PacketBlock = ()
+    if counts[IPV4]:
+        span = counts[EARLIEST4], counts[LATEST4]
+        block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
+    if counts[IPV6]:
+        span = counts[EARLIEST6], counts[LATEST6]
+        block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
+    return block
 
 
 @compiled
