@@ -28,9 +28,11 @@ from superhosts.sources.frames.tally import (
     Tally,
 )
 
+_Span = tuple[int, int]  # the earliest and the latest time
+
 
 class Columns(NamedTuple):
-    """Room for the packets of one walk."""
+    """Room for the packets of one walk, over frames or over flow exports."""
 
     src4: NDArray[np.uint32]
     dst4: NDArray[np.uint32]
@@ -58,7 +60,11 @@ def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
 
 def written(columns: Columns, tally: Tally) -> Columns:
     """Return the rows of the columns that a walk has written, as views."""
-    narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+    return first_rows(columns, int(tally[IPV4]), int(tally[IPV6]))
+
+
+def first_rows(columns: Columns, narrow: int, wide: int) -> Columns:
+    """Return the first rows of both families, as views."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4[:narrow], dst4[:narrow], time4[:narrow]
     return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
@@ -80,15 +86,18 @@ def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBloc
     counters.not_ip += counts[NOT_IP]
     counters.truncated += counts[TRUNCATED]
     counters.unsupported_link += counts[UNSUPPORTED_LINK]
+    spans = (counts[EARLIEST4], counts[LATEST4]), (counts[EARLIEST6], counts[LATEST6])
+    return block_of(columns, *spans, details=bool(counts[WANTS] & DETAILS))
+
+
+def block_of(columns: Columns, span4: _Span | None = None, span6: _Span | None = None, *, details: bool) -> PacketBlock:
+    """Return columns as a block, given the earliest and the latest time of each family where they are known."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-    detailed = bool(counts[WANTS] & DETAILS)
     block: PacketBlock = ()
-    if counts[IPV4]:
-        span = counts[EARLIEST4], counts[LATEST4]
-        block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
-    if counts[IPV6]:
-        span = counts[EARLIEST6], counts[LATEST6]
-        block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
+    if len(time4):
+        block += (PacketBatch(4, src4, dst4, time4, span4, details4 if details else None),)
+    if len(time6):
+        block += (PacketBatch(6, src6, dst6, time6, span6, details6 if details else None),)
     return block
 
 
