@@ -15,15 +15,15 @@ from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
 from superhosts.recognising import not_exports
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.capture import Span, identity_of
 from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
 from superhosts.sources.exports.hints import exports_in
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
 from superhosts.sources.exports.payloads import find_payloads, room_for
 from superhosts.sources.exports.splitting import datagrams_of
+from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stopped, Stream
+from superhosts.sources.streams import Stream
 from superhosts.sources.urls import is_url
 from superhosts.text import counted, setting
 
@@ -34,71 +34,52 @@ _KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
-class ExportFile(Source):
+class ExportFile(FileSource[Stream]):
     """The flows that a file of exports, or a capture of exports, reports."""
 
     def __init__(self, file: Input, format: str, time: str, pool: Pool) -> None:
-        self.name = file.name
-        self.replays, self.live = file.reopens, file.live
+        super().__init__(file)
         self.one_thread = file.reopens
-        self.counters = SourceCounters()
-        self._input, self._format, self._pool = file, format, pool
+        self._format, self._pool = format, pool
         self._manner = Manner(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
         self._time = time
-        self._stream: Stream | None = None
-        self._position = 0
-        self._opening: int | None = None
-        self._first_time: int | None = None
-        self._first_known = False
         self._first: Batch | None = None  # read from a pipe for its time
         self._batches: Iterator[Batch] | None = None
         self._splitter: _Splitter | None = None  # of the reading that was begun last
-        self._finished: dict[str, tuple[int, int]] = {}
         self.counters.exports = [{"input": self.name, "sampling": None}]
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
         self._manner = self._manner._replace(wants=wants)
 
-    def first_time(self) -> int | None:
+    def _look(self) -> int | None:
         """Return the time of the first records; None for an empty input. Its templates are known to others then."""
-        if not self._first_known:
-            batches = self._read()
-            batch = next(batches, None)
-            if self._input.reopens:
-                self._close()
-                if batch is None:  # Nothing is read again, so that nobody else would look for exports.
-                    self._check_exports(0)
-            else:
-                self._first, self._batches = batch, batches
-            if batch is not None:
-                self._opening = self._first_time = int(batch.datagrams[0, RECEIVED])
-                block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
-                self._first_time = min((each.span[0] for each in block), default=self._first_time)
-            self._first_known = True
-        return self._first_time
+        batches = self._datagrams()
+        batch = next(batches, None)
+        if self.replays:
+            self.close()
+        else:
+            self._first, self._batches = batch, batches
+        if batch is None:
+            if self.replays:  # Nothing is read again, so that nobody else would look for exports.
+                self._check_exports(0)
+            return None
+        self._opening = int(batch.datagrams[0, RECEIVED])
+        block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
+        return min((each.span[0] for each in block), default=self._opening)
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the records, once."""
-        identity, span = self.identity(), Span(self._opening)
+    def _read(self) -> Iterator[PacketBlock]:
         collector = Collector(self.counters, self._manner, self._pool)
         try:
-            for block in self._blocks(collector):
-                span.add(block)
-                yield block
+            yield from self._records(collector)
             self._check_exports(collector.status(self.name)["datagrams"])
-            if identity is not None:
-                self._finished[identity] = span.ends()
-        except Stopped:
-            return
         finally:
-            self._close()
             self.counters.exports = [collector.status(self.name)]
         self._tell(collector)
 
-    def _blocks(self, collector: Collector) -> Iterator[PacketBlock]:
+    def _records(self, collector: Collector) -> Iterator[PacketBlock]:
         first, self._first = self._first, None
-        batches = self._batches or self._read()
+        batches = self._batches or self._datagrams()
         for batch in [first] if first is not None else []:
             yield from collector.feed(batch)
         for batch in batches:
@@ -115,43 +96,9 @@ class ExportFile(Source):
         source._manner = self._manner
         return source
 
-    def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
-        if not self.replays:
-            return None
-        self.first_time()
-        return None if self._opening is None else identity_of(self._input.path, self._opening)
-
-    def waits(self) -> bool:
-        """Return True if a pipe has been empty for a moment."""
-        return self._input.waiting.waits
-
-    def stop(self) -> None:
-        """End the reading of a pipe soon."""
-        self._input.waiting.stopped = True
-
-    def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the file, once it was read to its end."""
-        return dict(self._finished)
-
-    def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
-        stream = self._stream
-        return self._position if stream is None else stream.position()
-
-    def size(self) -> int | None:
-        """Bytes of the whole input, None for a pipe."""
-        return self._input.size
-
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._position = self._stream.position()
-            self._stream.close()
-            self._stream = None
-
-    def _read(self) -> Iterator[Batch]:
+    def _datagrams(self) -> Iterator[Batch]:
         """Yield the datagrams of the file, a block of bytes at a time."""
-        stream = self._stream = self._input.open()
+        stream = self._reader = self._input.open()
         content, more = b"", bytearray(BLOCK_BYTES)
         splitter: _Splitter | None = None
         while True:
