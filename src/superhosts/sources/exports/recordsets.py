@@ -67,12 +67,12 @@ from superhosts.sources.exports.layout import (
     VARIABLE,
     WRONG_TIMES,
     Bytes,
-    Room,
     Rows,
     Tables,
 )
 from superhosts.sources.exports.numbers import byte, half, ntp_time, number, signed, time_of, wide, word
 from superhosts.sources.exports.packets import put_frame
+from superhosts.sources.frames import Columns
 
 
 @compiled
@@ -103,7 +103,7 @@ def details_of(block: Bytes, at: int, plan: Rows) -> int:
 
 @compiled
 def read_fixed(
-    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Room, tally: Rows
+    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Columns, tally: Rows
 ) -> int:
     """Read the records of one length in block[place]; return how many.
 
@@ -212,7 +212,7 @@ def read_varying(
     plan: Rows,
     when: tuple[int, int, int, int],
     tables: Tables,
-    room: Room,
+    room: Columns,
     tally: Rows,
 ) -> tuple[int, int]:
     """Read records of varying length; return how many, and the highest sampling rate in them.
