@@ -215,6 +215,9 @@ def test_hosts_with_ports() -> None:
     assert {str(row.host) for row in wide} == {f"[2001:db8::/64]:{port}" for port in ports}
     full = scan([(batch_of(packets, 6),)], by="address-port", direction=("in",), ipv6_prefix=112)
     assert {str(row.host) for row in full} == {f"[2001:db8::/112]:{port}" for port in ports}
+    both = batch_of(packets), batch_of(packets, 6)
+    narrow = scan([both], by="address-port", direction=("in",), ipv6_prefix=128, families=(4,))
+    assert {str(row.host): row.peers for row in narrow} == {str(row.host): row.peers for row in rows}
 
 
 def test_inner_hosts_with_ports() -> None:
@@ -487,7 +490,11 @@ def test_protocols_and_ports_are_read() -> None:
         ({"peers": ("all",)}, "one of any, opened, answered, unanswered"),
         ({"count": "peers"}, "one of hosts, ports, host-ports"),
         ({"by": "port"}, "one of address, address-port"),
-        ({"by": "address-port", "ipv6_prefix": 128}, "112 or less"),
+        (
+            {"by": "address-port", "ipv6_prefix": 128},
+            'by="address-port" and ipv6_prefix=128: a sketch has 128 bits for a host, and the port takes 16 of them; '
+            "take ipv6_prefix=112 or less",
+        ),
         ({"by": "address-port", "detector": "gse"}, "only with .*cube.*, not with gse"),
         ({"proto": ("tpc",)}, "neither a number"),
         ({"port": ("http-x",)}, "write a number"),

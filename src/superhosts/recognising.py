@@ -58,14 +58,30 @@ def not_a_capture(head: bytes, file: str = "", compression: str = "") -> str:
     The bytes are decompressed if `compression` names how. The name of the file becomes part of commands; without it
     (standard input) they say FILE.
     """
+    return f"not a capture: {_looks(_kind_of(head), file, compression)}"
+
+
+def not_exports(head: bytes, wanted: str, format: str, file: str = "", compression: str = "") -> str:
+    """Say what a file is instead of the datagrams that --format promised, and what to do with it.
+
+    `wanted` is what people call these datagrams; the rest is as in `not_a_capture`.
+    """
     kind = _kind_of(head)
+    if kind.way == _SCAN:
+        kind = kind._replace(way=f"{_SCAN} without --format")
+    elif kind.way == (_SFLOW if format == "sflow" else _NETFLOW):  # The beginning of a datagram, and no more.
+        kind = kind._replace(way="")
+    return f"it does not begin with a whole datagram of {wanted}: {_looks(kind, file, compression)}"
+
+
+def _looks(kind: Kind, file: str, compression: str) -> str:
     name, way = kind.name, kind.way
     if kind in COMPRESSED and compression:
         name = f"{name} inside {compression}"
         way = f"decompress it once: {compression} -dc {{file}} | superhosts scan -"
     elif compression:
         name = f"{name}, compressed ({compression})"
-    text = f"not a capture: it looks like {name}" + (f"; {way}" if way else "")
+    text = f"it looks like {name}" + (f"; {way}" if way else "")
     return text.replace("{file}", shlex.quote(file) if file else "FILE")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import pytest
 from typer.models import ArgumentInfo, OptionInfo
 
+from commands import parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
 from superhosts.cli._groups import list_parameters
@@ -59,6 +61,7 @@ OWN_HELP = {
     "grace": "an edge waits for packets, a hub for sites",
     "key_file": "commands that make sketches make a key, others do not",
     "json": "rows are JSON Lines, other results one line",
+    "map": "compare looks at addresses and times alone",
     "memory": "of one cube, or of each detector",
     "nats": "an edge sends there, a hub starts no broker then",
     "nkey": "a hub needs it at a server of the user's own",
@@ -68,6 +71,13 @@ OWN_HELP = {
     "tls_ca": "a hub is the server",
     "tls_cert": "a hub is the server",
     "to": "an edge sends sketches, a hub unions",
+}
+
+# Options of other commands that a help names.
+ELSEWHERE = {
+    ("edge", "to", "--from"): "of the hub",
+    ("site enroll", "site", "--site"): "of the edge",
+    ("site revoke", "site", "--site"): "of the edge",
 }
 
 
@@ -176,6 +186,18 @@ def test_what_means_something_else_is_the_same_option() -> None:
                 plain, note = get_args(parameter.annotation)
                 found.add((str if plain == str | None else plain, note.default, note.param_decls, note.metavar))
     assert found == {(str, "--window", ("-w",), "DURATION")}
+
+
+def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
+    missing = set()
+    for name, command in parsed_commands().items():
+        own = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
+        for parameter in command.params:
+            text = f"{getattr(parameter, 'help', '')} {getattr(parameter, 'show_default', '')}"
+            missing |= {
+                (name, parameter.name, word) for word in re.findall("--[a-z][a-z0-9-]*", text) if word not in own
+            }
+    assert missing == set(ELSEWHERE)
 
 
 def test_the_help_names_every_detector() -> None:

@@ -78,6 +78,13 @@ ERROR = typer.Option(
     callback=check_share,
     help="Wrong answers to accept, as a share of the super hosts, like 1%.",
 )
+EXACT = typer.Option(
+    metavar="on|off",
+    callback=check_switch,
+    help="Keep the pairs, and count exactly, while they fit in half of the memory; then the cube estimates. "
+    "off: the cube from the first pair on.",
+    show_default="on; off if --device names a GPU",
+)
 FLOWS = typer.Option(
     metavar="COUNT", callback=check_positive_count, help="Distinct (host, peer) pairs in each window, like 5M."
 )
@@ -156,16 +163,7 @@ Counters = Annotated[
 ]
 Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
 Direction = Annotated[list[str], DIRECTION]
-Exact = Annotated[
-    str | None,
-    typer.Option(
-        metavar="on|off",
-        callback=check_switch,
-        help="Keep the pairs, and count exactly, while they fit in half of the memory; then the cube estimates. "
-        "off: the cube from the first pair on.",
-        show_default="on; off if --device names a GPU",
-    ),
-]
+Exact = Annotated[str | None, EXACT]
 Exclude = Annotated[
     list[str], typer.Option(metavar="LIST", help="Prefixes, or @FILE of prefixes, whose addresses are never hosts.")
 ]

@@ -34,24 +34,23 @@ def _map(text: str) -> None:
 
 check_format, check_map, check_which_time = checked(_format), checked(_map), checked(_which_time)
 
+ENDS = "Columns of a table: src=COLUMN,dst=COLUMN,time=COLUMN, also time_end, duration."
+PLACES = "A number is a place, from 1. Times may name their unit: time=start:ms (s, ms, us, ns)."
+MAP = typer.Option(
+    metavar="LIST",
+    callback=check_map,
+    help=f"{ENDS} For --peers, --count, --by, --proto and --port: proto, sport, dport, flags (of TCP), and of tables "
+    f"of whole conversations state (as Zeek or Argus write it) or replies (packets that came back). {PLACES}",
+    show_default="usual names of columns are found",
+)
+
 
 @dataclass(frozen=True)
 class TableInputOptions:
     """Inputs that are tables or logs."""
 
     panel: ClassVar = "Tables and logs"
-    map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            callback=check_map,
-            help="Columns of a table: src=COLUMN,dst=COLUMN,time=COLUMN, also time_end, duration. For --peers, "
-            "--count, --by, --proto and --port: proto, sport, dport, flags (of TCP), and of tables of whole "
-            "conversations state (as Zeek or Argus write it) or replies (packets that came back). A number is a place, "
-            "from 1. Times may name their unit: time=start:ms (s, ms, us, ns).",
-            show_default="usual names of columns are found",
-        ),
-    ] = None
+    map: Annotated[str | None, MAP] = None
     format: Annotated[
         str | None,
         typer.Option(

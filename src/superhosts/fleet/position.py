@@ -24,7 +24,7 @@ from typing import Any
 
 from superhosts.durable import read_state, write_json
 from superhosts.fleet.receipts import Say
-from superhosts.sources.capture import COMPRESSED
+from superhosts.sources.filesource import COMPRESSED
 from superhosts.times import shown_time
 from superhosts.units import parse_duration
 

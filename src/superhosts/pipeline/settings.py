@@ -95,9 +95,10 @@ class Settings:
         if self.detector not in DETECTORS:
             raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
         kind = DETECTORS[self.detector]
-        if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS:
-            most = f"{setting('ipv6_prefix', 128 - PORT_BITS)} or less"
-            raise UsageError(f"{setting('by', self.by)}: a host is a prefix with a port of 128 bits; take {most}")
+        if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS and 6 in self.families:
+            asked = f"{setting('by', self.by)} and {setting('ipv6_prefix', self.ipv6_prefix)}"
+            why = f"a sketch has 128 bits for a host, and the port takes {PORT_BITS} of them"
+            raise UsageError(f"{asked}: {why}; take {setting('ipv6_prefix', 128 - PORT_BITS)} or less")
         if self.by == "address-port" and not kind.takes_ipv6:
             able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
             raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {self.detector}")

@@ -35,38 +35,27 @@ from superhosts.sources.capture_reader import (
     format_of,
     not_a_capture,
 )
+from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat
 from superhosts.sources.pieces import CUTTING, Cutting, PieceReader, open_pieces
-from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 from superhosts.text import counted
 from superhosts.units import SECOND
 
-COMPRESSED = (".gz", ".zst", ".xz")
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
 _YEAR = 365 * 86400 * SECOND
 
 
-class CaptureSource(Source):
+class CaptureSource(FileSource[CaptureReader | PieceReader]):
     """A capture as a source of packets."""
 
     def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> None:
-        self.name = source.name
-        self.replays = source.reopens
-        self.live = source.live
-        self.counters = SourceCounters()
-        self._input = source
+        super().__init__(source)
         self._block_bytes = block_bytes
         self._cutting = cutting
-        self._reader: CaptureReader | PieceReader | None = None
         self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
-        self._first_time: int | None = None
-        self._first_known = False
-        self._opening: int | None = None  # time of the very first packet of a file, stray or not
-        self._position = 0
-        self._finished: dict[str, tuple[int, int]] = {}
         self._wants = PLAIN
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
@@ -82,59 +71,44 @@ class CaptureSource(Source):
         """Take note of what is to be read besides addresses and times."""
         self._wants = wants
 
-    def first_time(self) -> int | None:
+    def _look(self) -> int | None:
         """Return the time at which the input begins; None for an empty input.
 
         The first packets of a file decide; a stray time, years from the others, does not count.
         """
-        if not self._first_known:
-            if self._input.reopens:
-                probed = SourceCounters()
-                reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS)
-                try:
-                    if reader.read(limit=1) is not None:
-                        self._opening = reader.last_time()
-                        self._first_time = _begin(self._opening, _probe(reader))
-                    else:  # an input without packets is not read again, so its warnings are passed on here
-                        for text in probed.warnings:
-                            self.counters.warn(text)
-                        self.counters.truncated_files = probed.truncated_files
-                finally:
-                    reader.close()
-            else:
-                reader = self._open()
-                block = reader.read(limit=1)
-                self._first = block or ()
-                self._first_time = None if block is None else reader.last_time()
-            self._first_known = True
-        return self._first_time
+        if not self._input.reopens:
+            pipe = self._open()
+            block = pipe.read(limit=1)
+            self._first = block or ()
+            return None if block is None else pipe.last_time()
+        probed = SourceCounters()
+        reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS)
+        try:
+            if reader.read(limit=1) is not None:
+                self._opening = reader.last_time()
+                return _begin(self._opening, _probe(reader))
+        finally:
+            reader.close()
+        for text in probed.warnings:  # an input without packets is not read again, so its warnings are passed on here
+            self.counters.warn(text)
+        self.counters.truncated_files = probed.truncated_files
+        return None
 
     def first_bytes(self) -> bytes:
         """Return the first bytes of a file, decompressed."""
         return self._input.head() if self._input.reopens else b""
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
-        identity = self.identity()  # before reading: meanwhile another capture may take its name
-        span = Span(self._opening)
-        try:
-            if self._reader is None:
-                self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self._wants)
-            reader = self._reader or self._open()
-            if self._first:
-                first, self._first = self._first, ()
-                yield first
-            while (block := reader.read()) is not None:
-                if block:
-                    span.add(block)
-                    yield block
-            self._check_length(reader.position())
-            if identity is not None:
-                self._finished[identity] = span.ends()
-        except Stopped:
-            return
-        finally:
-            self.close()
+    def _read(self) -> Iterator[PacketBlock]:
+        if self._reader is None:
+            self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self._wants)
+        reader = self._reader or self._open()
+        if self._first:
+            first, self._first = self._first, ()
+            yield first
+        while (block := reader.read()) is not None:
+            if block:
+                yield block
+        self._check_length(reader.position())
 
     def _check_length(self, position: int) -> None:
         """Warn if a plain file has become shorter since it was opened, even if it now ends with a whole record.
@@ -153,39 +127,8 @@ class CaptureSource(Source):
         source.want(self._wants)
         return source
 
-    def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
-        if self.replays and self._opening is None:
-            self._opening = first_packet(self._input)
-        return None if self._opening is None else identity_of(self._input.path, self._opening)
-
-    def waits(self) -> bool:
-        """Return True if a pipe has been empty for a moment."""
-        return self._input.waiting.waits
-
-    def stop(self) -> None:
-        """End the reading of a pipe soon."""
-        self._input.waiting.stopped = True
-
-    def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the file, once it was read to its end."""
-        return dict(self._finished)
-
-    def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
-        reader = self._reader  # read once: the reading thread may set it to None
-        return reader.position() if reader else self._position
-
-    def size(self) -> int | None:
-        """Bytes of the whole input, None for a pipe."""
-        return self._input.size
-
-    def close(self) -> None:
-        """Close the input. Done by itself at the end of `blocks`."""
-        if self._reader:
-            self._position = self._reader.position()
-            self._reader.close()
-            self._reader = None
+    def _find_opening(self) -> None:
+        self._opening = first_packet(self._input)
 
     def _takes_one_thread(self) -> bool:
         source = self._input
@@ -198,24 +141,6 @@ class CaptureSource(Source):
         return self._reader
 
 
-class Span:
-    """The earliest and the latest time of a file's packets, given that of the first."""
-
-    def __init__(self, time: int | None) -> None:
-        self._first = self._last = time or 0
-
-    def add(self, block: PacketBlock) -> None:
-        """Take in a block."""
-        for batch in block:
-            if len(batch):
-                self._first = min(self._first, batch.span[0])
-                self._last = max(self._last, batch.span[1])
-
-    def ends(self) -> tuple[int, int]:
-        """Return the earliest and the latest time."""
-        return self._first, self._last
-
-
 def first_packet(source: Opens) -> int | None:
     """Return the time of the very first packet of a file, None where it has none yet."""
     reader = CaptureReader(source, SourceCounters(), _PROBE_BYTES, 1)
@@ -223,21 +148,6 @@ def first_packet(source: Opens) -> int | None:
         return None if reader.read(limit=1) is None else reader.last_time()
     finally:
         reader.close()
-
-
-def without_compression(name: str) -> str:
-    """Return a file's name without the ending that compressing it adds."""
-    return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
-
-
-def identity_of(path: str | Path, first: int) -> str:
-    """Return the identity of a capture file, given the time of its first packet.
-
-    Compressing a file after its rotation does not change its identity; another capture under the same name, as in a
-    ring of files, has another one.
-    """
-    name = str(path) if is_url(path) else str(Path(path).absolute())
-    return f"{without_compression(name)}@{first}"
 
 
 def _probe(reader: CaptureReader) -> PacketBlock:

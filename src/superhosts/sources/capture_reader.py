@@ -12,27 +12,18 @@ import numpy as np
 
 from superhosts import recognising
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.pairs import PacketBlock
 from superhosts.sources.ahead import MOST_SHARE
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.decompressing import MOST_AHEAD
 from superhosts.sources.frames import (
-    DETAILS,
-    EARLIEST4,
-    EARLIEST6,
-    IPV4,
-    IPV6,
-    LATEST4,
-    LATEST6,
     MOST_SUBFRAMES,
-    NOT_IP,
     PACKETS,
     POSITION,
     SIMPLE,
     STOP,
     TALLY_SLOTS,
     TIME,
-    TRUNCATED,
     UNSUPPORTED_LINK,
     WANTS,
     Bytes,
@@ -41,6 +32,7 @@ from superhosts.sources.frames import (
     copied,
     new_columns,
     start_walk,
+    take,
     wants_of,
     written,
 )
@@ -250,28 +242,12 @@ class CaptureReader:
 
     def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
         """Count the packets that a walk has found and return those with addresses."""
-        counters, counts = self._counters, tally.tolist()
-        counters.packets += counts[PACKETS]
-        counters.ipv4 += counts[IPV4]
-        counters.ipv6 += counts[IPV6]
-        counters.not_ip += counts[NOT_IP]
-        counters.truncated += counts[TRUNCATED]
-        counters.unsupported_link += counts[UNSUPPORTED_LINK]
-        self._counted += counts[PACKETS]
-        self._unsupported += counts[UNSUPPORTED_LINK]
-        if counts[SIMPLE] and not self._simple:
+        self._counted += int(tally[PACKETS])
+        self._unsupported += int(tally[UNSUPPORTED_LINK])
+        if tally[SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-        detailed = bool(self._tally[WANTS] & DETAILS)
-        block: PacketBlock = ()
-        if counts[IPV4]:
-            span = counts[EARLIEST4], counts[LATEST4]
-            block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
-        if counts[IPV6]:
-            span = counts[EARLIEST6], counts[LATEST6]
-            block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
-        return block
+        return take(columns, tally, self._counters)
 
     def _finish(self) -> None:
         """Warn if the input ended early; raise if none of its packets can be read."""

@@ -25,9 +25,10 @@ from pathlib import Path
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
-from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
+from superhosts.sources.capture import first_packet
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
 from superhosts.sources.decompressing import decompressed
+from superhosts.sources.filesource import Span, identity_of, without_compression
 from superhosts.sources.finding import is_finished
 from superhosts.sources.inputs import MOST_LINES_HEAD, has_lines, read_head
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace

@@ -70,7 +70,10 @@ class Topic:
 
 def parse_topic(text: str) -> Topic:
     """Read the name of an input; UsageError if it makes no sense."""
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+    except ValueError:  # of brackets without their partner, or without an IPv6 address between them
+        raise UsageError(f"{text}: this is no address of a broker; write it like {EXAMPLE}") from None
     topic = url.path.strip("/")
     if not url.netloc or not topic or "/" in topic:
         raise UsageError(f"{text}: write it like {EXAMPLE}")

@@ -52,6 +52,13 @@ def test_uptime_with_the_time_of_boot_in_the_record() -> None:
     assert one([(22, 4), (160, 8)], content).times == [(e.NOON - 96) * e.SECOND]
 
 
+def test_the_time_of_boot_in_a_record_counts_more_than_the_header() -> None:
+    fields: list[e.Field] = [(8, 4), (12, 4), (22, 4), (160, 8)]
+    flow = e.data(256, [ENDS + struct.pack("!IQ", 4000, (e.NOON - 100) * 1000)])
+    reading = e.Reading().feed(e.version9(e.template(256, fields), flow, uptime=5000))
+    assert reading.times == [(e.NOON - 96) * e.SECOND]
+
+
 def test_uptime_with_the_time_of_boot_in_options() -> None:
     sets = e.options_template(300, [(149, 4)], [(160, 8)], is_ipfix=True)
     reading = e.Reading().feed(e.ipfix(sets, e.data(300, [struct.pack("!IQ", 0, (e.NOON - 100) * 1000)])))

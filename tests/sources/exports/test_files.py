@@ -113,9 +113,15 @@ def test_a_file_with_templates_serves_the_files_behind_it(tmp_path: Path) -> Non
     (tmp_path / "templates.dat").write_bytes(e.version9(KNOWN))
     (tmp_path / "data.dat").write_bytes(e.version9(FLOW, sequence=1))
     assert counts([tmp_path / "templates.dat", tmp_path / "data.dat"]) == (2, 0)
-    pairs, [source] = read([tmp_path / "data.dat"])
-    assert not pairs[4]
-    assert "without their template" in source.counters.warnings[0]
+    for sets, said in (
+        (1, "1 set of records without its template is"),
+        (2, "2 sets of records without their template are"),
+    ):
+        (tmp_path / "data.dat").write_bytes(b"".join(e.version9(FLOW, sequence=each) for each in range(sets)))
+        pairs, [source] = read([tmp_path / "data.dat"])
+        assert not pairs[4]
+        [warning] = source.counters.warnings
+        assert f"data.dat: {said} not counted; " in warning
 
 
 @pytest.mark.parametrize("name", DATAGRAMS)
@@ -125,6 +131,91 @@ def test_a_file_that_is_cut_anywhere_is_read_up_to_there(tmp_path: Path, name: s
         path.write_bytes(content[:at])
         pairs, _ = read([path], "sflow" if name == "sflow" else "netflow")
         assert len(pairs[4] | pairs[6]) <= 2
+
+
+NOISE = bytes(each * 37 % 251 + 1 for each in range(1000))
+NAMES = {"netflow": "NetFlow v5, v9 or IPFIX", "ipfix": "NetFlow v5, v9 or IPFIX", "sflow": "sFlow v5"}
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_a_file_without_an_export_is_an_error(tmp_path: Path, run: Run, format: str) -> None:
+    path = tmp_path / "noise.dat"
+    for content in (NOISE, NOISE[:5], gzip.compress(NOISE)):
+        path.write_bytes(content)
+        ended = run("scan", path, "--format", format)
+        assert ended.status == 3
+        assert f"{path}: it does not begin with a whole datagram of {NAMES[format]}: it looks like binary" in ended.err
+        assert "warning" not in ended.err
+
+
+def test_the_error_says_what_to_do_with_the_file(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "file"
+    other = f"superhosts scan {path} --format sflow reads it, if its first datagram is whole"
+    for content, said in (
+        (b"a,b,c\n1,2,3\n", f"it looks like CSV: a, b, c; name its columns: superhosts scan {path} --format csv"),
+        (b'{"a": 1}\n', "it looks like JSON Lines; superhosts scan reads it without --format\n"),
+        (DATAGRAMS["sflow"][0], f"it looks like sFlow datagrams; {other}\n"),
+        (DATAGRAMS["v9"][0][:15], "it looks like NetFlow v9 datagrams\n"),
+    ):
+        path.write_bytes(content)
+        ended = run("scan", path, "--format", "netflow")
+        assert ended.status == 3
+        assert said in ended.err
+
+
+@pytest.mark.parametrize("format", ["netflow", "sflow"])
+def test_no_file_is_taken_for_one_endless_datagram(tmp_path: Path, format: str) -> None:
+    """What has no end that is known is cut into pieces, as room for the records of a datagram is bounded."""
+    path = tmp_path / "noise.dat"
+    path.write_bytes(NOISE * 3000)
+    with pytest.raises(sh.InputError, match="does not begin with"):
+        read([path], format)
+    endless = {
+        "sflow": e.sflow(e.tagged(1, bytes(2_000_000))),
+        "netflow": e.version9(*[e.data(256, [bytes(60_000)])] * 3),
+    }
+    path.write_bytes(endless[format])
+    pairs, [source] = read([path], format)
+    assert not pairs[4]
+    assert source.counters.exports[0]["damaged"]
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_a_capture_without_an_export_is_an_error(tmp_path: Path, run: Run, format: str) -> None:
+    path = tmp_path / "capture.pcap"
+    plain = p.ethernet(0x0800, p.ipv4("10.0.0.1", "10.0.0.2"))  # not UDP
+    for frames, said in (
+        ([(NOON, plain)] * 3, "none of its 3 packets is an"),
+        ([(NOON, plain), *capture(b"other")], "none of its 2 packets is an"),
+        (capture(b"other"), "its only packet is no"),
+    ):
+        for content in (p.pcap(frames), p.section() + p.interface() + b"".join(p.enhanced(*each) for each in frames)):
+            path.write_bytes(content)
+            ended = run("scan", path, "--format", format)
+            assert ended.status == 3
+            assert f"{path}: {said} export of {NAMES[format]}; without --format {format} " in ended.err
+    path.write_bytes(p.pcap(capture(*DATAGRAMS["v9" if format == "sflow" else "sflow"])))
+    ended = run("scan", path, "--format", format)
+    assert f"; --format {'netflow' if format == 'sflow' else 'sflow'} reads its exports" in ended.err
+    with pytest.raises(sh.InputError, match=r'; format="(netflow|sflow)" reads its exports'):
+        list(sh.scan(path, format=format))
+
+
+def test_other_files_of_the_run_are_read(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "flows.dat").write_bytes(DATAGRAMS["v5"][0])
+    (tmp_path / "noise.dat").write_bytes(NOISE)
+    ended = run("scan", tmp_path / "noise.dat", tmp_path / "flows.dat", "--format", "netflow", "--json", "--top", 1)
+    assert (ended.status, [row["host"] for row in ended.rows]) == (3, ["10.0.0.1"])
+
+
+def test_nothing_is_no_error(tmp_path: Path, run: Run) -> None:
+    """An empty input, and a capture without packets, are what they are in every format."""
+    path = tmp_path / "file"
+    for content in (b"", p.pcap([]), p.section() + p.interface()):
+        path.write_bytes(content)
+        for options in (["--format", "netflow"], []):
+            ended = run("scan", path, *options)
+            assert (ended.status, "it is empty" in ended.err) == (0, not content)
 
 
 @pytest.mark.parametrize("time", ["record", "start", "end", "export", "received"])

@@ -10,6 +10,7 @@ import typer
 
 from superhosts.cli._options import (
     DETECTOR,
+    EXACT,
     FILES,
     MERGED_BY_BATCH,
     SAVE,
@@ -20,6 +21,7 @@ from superhosts.cli._options import (
     ResultOptions,
     TrafficOptions,
     WantedOptions,
+    shown,
     worded,
 )
 from superhosts.cli._values import check_size, parse_at_least_one
@@ -63,9 +65,10 @@ class PlaceOptions:
 
 @dataclass(frozen=True)
 class MergedCubeOptions(PairCubeOptions):
-    """What hosts are counted with: a detector whose sketches merge."""
+    """What hosts are counted with: a detector whose sketches merge, on the CPUs of the workers."""
 
     detector: Annotated[str, worded(DETECTOR, f"{MERGED_BY_BATCH}.")] = "cube"
+    exact: Annotated[str | None, shown(EXACT, "on")] = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from superhosts.cli._options import (
     shown,
     worded,
 )
-from superhosts.cli._tables import TableInputOptions
+from superhosts.cli._tables import ENDS, MAP, PLACES, TableInputOptions
 from superhosts.cli._values import split_commas
 from superhosts.evaluation.lineup import ENTRANTS
 
@@ -45,6 +45,13 @@ class SyntheticOptions:
 
 
 @dataclass(frozen=True)
+class PairTableOptions(TableInputOptions):
+    """The same for a command that looks at addresses and times alone."""
+
+    map: Annotated[str | None, worded(MAP, f"{ENDS} {PLACES}")] = None
+
+
+@dataclass(frozen=True)
 class CaptureOptions:
     """Which hosts of captures are compared, in which windows."""
 
@@ -52,7 +59,7 @@ class CaptureOptions:
     inner: Inner = field(default_factory=list)
     special: Special = defaults.SPECIAL
     window: Window = defaults.WINDOW
-    tables: TableInputOptions = field(default_factory=TableInputOptions)
+    tables: PairTableOptions = field(default_factory=PairTableOptions)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli._options import FLOWS, PACKETS, SUPER_HOSTS, Exact, shown
+from superhosts.cli._options import EXACT, FLOWS, PACKETS, SUPER_HOSTS, shown
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Demo:
     flows: Annotated[str | None, shown(FLOWS, "500k; with --fleet 200k")] = None
     packets: Annotated[str | None, shown(PACKETS, "5M; with --fleet 1M")] = None
     super_hosts: Annotated[str, SUPER_HOSTS] = "30"
-    exact: Exact = None
+    exact: Annotated[str | None, shown(EXACT, "on")] = None
     fleet: Annotated[
         bool, typer.Option("--fleet", help="A hub and three edges that see overlapping traffic, instead of a scan.")
     ] = False

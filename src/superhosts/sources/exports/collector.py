@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports.budget import Budget
 from superhosts.sources.exports.held import Held, HeldSet
@@ -29,6 +29,7 @@ from superhosts.sources.exports.layout import (
     FIRST_COUNT,
     FULL,
     IN_STEP,
+    LONGEST,
     NOT_IP,
     OPTIONS,
     RECEIVED,
@@ -38,6 +39,7 @@ from superhosts.sources.exports.layout import (
     ROWS6,
     SECOND_ROWS,
     SET_END,
+    SHORTEST_RECORD,
     START,
     STREAM,
     STREAM_DATAGRAMS,
@@ -50,17 +52,15 @@ from superhosts.sources.exports.layout import (
     WRONG_TIMES,
     Bytes,
     Rows,
-    new_room,
 )
 from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
 from superhosts.sources.exports.registry import ESTABLISHED, LIMITS, Limits, Registry, StreamKey
 from superhosts.sources.exports.sequence import UNKNOWN_STEP, add_records
 from superhosts.sources.exports.sflow_walk import walk_sflow
 from superhosts.sources.exports.templates import BadTemplateError, Template, read_options, read_templates
-from superhosts.sources.frames import link_of, wants_of
+from superhosts.sources.frames import block_of, copied, first_rows, link_of, new_columns, wants_of
 from superhosts.stopwatch import measured
 
-LONGEST = 65_535  # bytes of a datagram
 BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100
 # The link types of the capture formats for the header protocols of sFlow.
@@ -96,7 +96,8 @@ class Collector:
         self.held = Held()
         self.dropped = 0  # datagrams that the kernel had no room for
         self._counters, self._manner, self._pool = counters, manner, pool
-        self._room = new_room(BLOCK_ROWS + LONGEST // 8 + 1, manner.wants.details)
+        rows = BLOCK_ROWS + LONGEST // SHORTEST_RECORD + 1
+        self._room = new_columns(rows, rows, manner.wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._tally[WANTS] = wants_of(manner.wants)
         self._totals = np.zeros(TALLY_SLOTS, np.int64)
@@ -124,17 +125,9 @@ class Collector:
 
     def take(self) -> PacketBlock:
         """Return the packets that were read since the last call, and count them."""
-        tally, room = self._tally, self._room
+        tally = self._tally
         narrow, wide = int(tally[ROWS4]), int(tally[ROWS6])
-        block: PacketBlock = ()
-        if narrow:
-            details = room.details4[:narrow].copy() if self._manner.wants.details else None
-            src, dst, time = room.src4[:narrow].copy(), room.dst4[:narrow].copy(), room.time4[:narrow].copy()
-            block += (PacketBatch(4, src, dst, time, details=details),)
-        if wide:
-            details = room.details6[:wide].copy() if self._manner.wants.details else None
-            ends = room.src6[:wide].copy(), room.dst6[:wide].copy()
-            block += (PacketBatch(6, *ends, room.time6[:wide].copy(), details=details),)
+        block = block_of(copied(first_rows(self._room, narrow, wide)), details=self._manner.wants.details)
         counters = self._counters
         counters.ipv4 += narrow
         counters.ipv6 += wide

@@ -1,8 +1,8 @@
 """Flow exports in files: captures of exports, IPFIX files, and files of datagrams.
 
 Files of datagrams are recognised by their content. A capture is read as packets unless the caller says that its exports
-matter (--format netflow). Inputs of one run learn templates from each other, so that a capture whose templates are in
-the file before it can be read.
+matter (--format netflow). An input that is not empty and has no export is an `InputError`. Inputs of one run learn
+templates from each other, so that a capture whose templates are in the file before it can be read.
 """
 
 from __future__ import annotations
@@ -13,81 +13,73 @@ import numpy as np
 
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
+from superhosts.recognising import not_exports
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.capture import Span, identity_of
 from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
+from superhosts.sources.exports.hints import exports_in
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
 from superhosts.sources.exports.payloads import find_payloads, room_for
 from superhosts.sources.exports.splitting import datagrams_of
+from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stopped, Stream
+from superhosts.sources.streams import Stream
+from superhosts.sources.urls import is_url
+from superhosts.text import counted, setting
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}
 SFLOW = "sflow"
+_KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
-class ExportFile(Source):
+class ExportFile(FileSource[Stream]):
     """The flows that a file of exports, or a capture of exports, reports."""
 
     def __init__(self, file: Input, format: str, time: str, pool: Pool) -> None:
-        self.name = file.name
-        self.replays, self.live = file.reopens, file.live
+        super().__init__(file)
         self.one_thread = file.reopens
-        self.counters = SourceCounters()
-        self._input, self._format, self._pool = file, format, pool
+        self._format, self._pool = format, pool
         self._manner = Manner(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
         self._time = time
-        self._stream: Stream | None = None
-        self._position = 0
-        self._opening: int | None = None
-        self._first_time: int | None = None
         self._first: Batch | None = None  # read from a pipe for its time
         self._batches: Iterator[Batch] | None = None
-        self._finished: dict[str, tuple[int, int]] = {}
+        self._splitter: _Splitter | None = None  # of the reading that was begun last
         self.counters.exports = [{"input": self.name, "sampling": None}]
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
         self._manner = self._manner._replace(wants=wants)
 
-    def first_time(self) -> int | None:
+    def _look(self) -> int | None:
         """Return the time of the first records; None for an empty input. Its templates are known to others then."""
-        if self._first_time is None:
-            batches = self._read()
-            batch = next(batches, None)
-            if self._input.reopens:
-                self._close()
-            else:
-                self._first, self._batches = batch, batches
-            if batch is not None:
-                self._opening = self._first_time = int(batch.datagrams[0, RECEIVED])
-                block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
-                self._first_time = min((each.span[0] for each in block), default=self._first_time)
-        return self._first_time
+        batches = self._datagrams()
+        batch = next(batches, None)
+        if self.replays:
+            self.close()
+        else:
+            self._first, self._batches = batch, batches
+        if batch is None:
+            if self.replays:  # Nothing is read again, so that nobody else would look for exports.
+                self._check_exports(0)
+            return None
+        self._opening = int(batch.datagrams[0, RECEIVED])
+        block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
+        return min((each.span[0] for each in block), default=self._opening)
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the records, once."""
-        identity, span = self.identity(), Span(self._opening)
+    def _read(self) -> Iterator[PacketBlock]:
         collector = Collector(self.counters, self._manner, self._pool)
         try:
-            for block in self._blocks(collector):
-                span.add(block)
-                yield block
-            if identity is not None:
-                self._finished[identity] = span.ends()
-        except Stopped:
-            return
+            yield from self._records(collector)
+            self._check_exports(collector.status(self.name)["datagrams"])
         finally:
-            self._close()
             self.counters.exports = [collector.status(self.name)]
         self._tell(collector)
 
-    def _blocks(self, collector: Collector) -> Iterator[PacketBlock]:
+    def _records(self, collector: Collector) -> Iterator[PacketBlock]:
         first, self._first = self._first, None
-        batches = self._batches or self._read()
+        batches = self._batches or self._datagrams()
         for batch in [first] if first is not None else []:
             yield from collector.feed(batch)
         for batch in batches:
@@ -104,43 +96,9 @@ class ExportFile(Source):
         source._manner = self._manner
         return source
 
-    def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
-        if not self.replays:
-            return None
-        self.first_time()
-        return None if self._opening is None else identity_of(self._input.path, self._opening)
-
-    def waits(self) -> bool:
-        """Return True if a pipe has been empty for a moment."""
-        return self._input.waiting.waits
-
-    def stop(self) -> None:
-        """End the reading of a pipe soon."""
-        self._input.waiting.stopped = True
-
-    def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the file, once it was read to its end."""
-        return dict(self._finished)
-
-    def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
-        stream = self._stream
-        return self._position if stream is None else stream.position()
-
-    def size(self) -> int | None:
-        """Bytes of the whole input, None for a pipe."""
-        return self._input.size
-
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._position = self._stream.position()
-            self._stream.close()
-            self._stream = None
-
-    def _read(self) -> Iterator[Batch]:
+    def _datagrams(self) -> Iterator[Batch]:
         """Yield the datagrams of the file, a block of bytes at a time."""
-        stream = self._stream = self._input.open()
+        stream = self._reader = self._input.open()
         content, more = b"", bytearray(BLOCK_BYTES)
         splitter: _Splitter | None = None
         while True:
@@ -149,7 +107,7 @@ class ExportFile(Source):
             if splitter is None:
                 if got and len(content) < _LEAST:
                     continue
-                splitter = _Splitter(content, self._manner.is_sflow, self.name)
+                splitter = self._splitter = _Splitter(content, self._manner.is_sflow, self.name)
             behind, batch = splitter.split(content, is_last=got == 0)
             if batch is not None and len(batch.datagrams):
                 yield batch
@@ -160,17 +118,34 @@ class ExportFile(Source):
                     self.counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
                 return
 
+    def _check_exports(self, found: int) -> None:
+        """Raise if the input, read to its end, is not empty and had none of the exports that are wanted."""
+        splitter = self._splitter
+        if found or splitter is None or not splitter.frames:
+            return
+        kind, format = _KINDS[self._manner.is_sflow], self._format
+        head, compression = self._input.head(), self._input.compression
+        if not splitter.is_capture:
+            file = "" if self.name == "stdin" or is_url(self.name) else self.name
+            raise InputError(not_exports(head, kind, format, file, compression), file=self.name)
+        text = f"none of its {splitter.frames:,} packets is an export of {kind}"
+        if splitter.frames == 1:
+            text = f"its only packet is no export of {kind}"
+        way = f"without {setting('format', format)} its packets are traffic"
+        other = exports_in(head)
+        if other is not None and (other == SFLOW) != self._manner.is_sflow:
+            way = f"{setting('format', other)} reads its exports"
+        raise InputError(f"{text}; {way}", file=self.name)
+
     def _tell(self, collector: Collector) -> None:
         """Warn of records that nobody can read."""
         status = collector.status(self.name)
         if waiting := status["sets_waiting"] + status["sets_without_template"]:
             way = "give the file that has the templates, too"
-            self.counters.warn(
-                f"{self.name}: {waiting:,} sets of records without their template are not counted; {way}"
+            lost = counted(
+                waiting, "set of records without its template is", "sets of records without their template are"
             )
-        if status["other_datagrams"] and not status["datagrams"]:
-            kind = "sFlow v5" if self._manner.is_sflow else "NetFlow v5, v9 or IPFIX"
-            self.counters.warn(f"{self.name}: none of its {status['other_datagrams']:,} datagrams is {kind}")
+            self.counters.warn(f"{self.name}: {lost} not counted; {way}")
 
 
 class _Splitter:
@@ -181,6 +156,8 @@ class _Splitter:
         kinds = (kind for kind in CAPTURES if kind.recognises(head))
         kind = next(kinds, None)
         self._records = None if kind is None else kind(head)
+        self.is_capture = kind is not None
+        self.frames = 0  # of a capture that are not empty; of other files, datagrams
         self._begins = 0 if self._records is None else self._records.begins
         self._offset = 0
 
@@ -192,6 +169,7 @@ class _Splitter:
             datagrams = np.zeros((len(places), DATAGRAM_SLOTS), np.int64)
             if places:
                 datagrams[:, [START, END]] = places
+            self.frames += len(places)
             behind = places[-1][1] if places else 0
             return behind, Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
         try:
@@ -200,6 +178,7 @@ class _Splitter:
             raise InputError(str(error), file=self._name, offset=self._offset) from None
         behind = rows[-1][4] if rows else begins
         self._offset += behind
+        self.frames += sum(start < end for start, end, *_ in rows)
         if not rows:
             return behind, None
         datagrams, peers = room_for(len(rows))

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.packetdetails import Details
-
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 # A datagram of a batch: where it is in the block of bytes, and when it was received (ns; 0: not known).
 START, END, RECEIVED, REPLAYED = 0, 1, 2, 3  # REPLAYED: 1 for records that were held until their template came
 DATAGRAM_SLOTS = 4
+LONGEST = 65_535  # bytes of a datagram
 
 # The slots of a tally: the place that a walk has reached, and what it counts.
 DATAGRAM, AT, SET_END, STREAM = 0, 1, 2, 3  # AT is 0 at the start of a datagram
@@ -59,19 +58,6 @@ DAY = 86400 * 10**9
 SHORTEST_RECORD = 8
 
 
-class Room(NamedTuple):
-    """Columns for the records of one block."""
-
-    src4: NDArray[np.uint32]
-    dst4: NDArray[np.uint32]
-    time4: NDArray[np.int64]
-    src6: NDArray[np.uint64]
-    dst6: NDArray[np.uint64]
-    time6: NDArray[np.int64]
-    details4: Details  # empty unless they are wanted
-    details6: Details
-
-
 class Tables(NamedTuple):
     """What the walks look up: streams by key, plans by stream and template."""
 
@@ -83,17 +69,3 @@ class Tables(NamedTuple):
     fields: Rows  # (fields, 2): length and slot of the plan, -1 if it does not matter
     used: Rows  # (1,): streams in use
     secret: NDArray[np.uint64]  # (2,): nobody can choose keys that meet in the tables
-
-
-def new_room(rows: int, details: bool) -> Room:
-    """Return columns for this many records of each family. Memory that is never written costs nothing."""
-    return Room(
-        np.empty(rows, np.uint32),
-        np.empty(rows, np.uint32),
-        np.empty(rows, np.int64),
-        np.empty((rows, 2), np.uint64),
-        np.empty((rows, 2), np.uint64),
-        np.empty(rows, np.int64),
-        np.empty(rows if details else 0, np.uint64),
-        np.empty(rows if details else 0, np.uint64),
-    )

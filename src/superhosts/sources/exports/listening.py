@@ -53,15 +53,22 @@ def parse_listening(text: str) -> Listening:
     """Read the name of an input; UsageError if it makes no sense."""
     scheme, _, rest = text.partition(":")
     example = f"{scheme}://0.0.0.0:{PORTS[scheme]}"
+    in_brackets = f"an IPv6 address stands in brackets, like {scheme}://[::1]:{PORTS[scheme]}"
     try:
         url = urlsplit(text)
-        port = url.port
-    except ValueError as error:
-        raise UsageError(f"{text}: {error}; write it like {example}") from None
+    except ValueError:  # of brackets without their partner, or without an IPv6 address between them
+        raise UsageError(f"{text}: this is no address; write it like {example}; {in_brackets}") from None
     if not rest.startswith("//") or url.path.strip("/") or url.fragment or url.username is not None:
         raise UsageError(f"{text}: write it like {example}")
+    if url.netloc.count(":") > 1 and "[" not in url.netloc:
+        raise UsageError(f"{text}: {in_brackets}")
+    try:
+        port = PORTS[scheme] if url.port is None else url.port
+    except ValueError:  # of no number, or one that is too large
+        port = 0
     if port == 0:
-        raise UsageError(f"{text}: a port is a number from 1 to 65535; write it like {example}")
+        shown = url.netloc.rpartition(":")[2]
+        raise UsageError(f"{text}: port {shown}: must be a number from 1 to 65535; write it like {example}")
     words: dict[str, str] = {}
     for word, value in parse_qsl(url.query, keep_blank_values=True):
         if word not in WORDS:
@@ -72,7 +79,7 @@ def parse_listening(text: str) -> Listening:
     sockets = words.get("sockets", "1")
     if not (sockets.isascii() and sockets.isdigit() and 1 <= int(sockets) <= MOST_SOCKETS):
         raise UsageError(f"{text}: sockets={sockets}: a number from 1 to {MOST_SOCKETS}")
-    listening = Listening(scheme, url.hostname or "", port or PORTS[scheme], int(sockets), words.get("templates", ""))
+    listening = Listening(scheme, url.hostname or "", port, int(sockets), words.get("templates", ""))
     try:
         listening.resolve()
     except (OSError, UnicodeError) as error:

@@ -58,7 +58,6 @@ from superhosts.sources.exports.layout import (
     VARYING,
     WRONG_TIMES,
     Bytes,
-    Room,
     Rows,
     Tables,
 )
@@ -67,6 +66,7 @@ from superhosts.sources.exports.numbers import half, word
 from superhosts.sources.exports.packets import put_frame
 from superhosts.sources.exports.recordsets import highest_rate, read_fixed, read_varying
 from superhosts.sources.exports.sequence import FEW_DATAGRAMS, FEW_RECORDS, add_records, judge
+from superhosts.sources.frames import Columns
 
 V5_HEADER, V9_HEADER, IPFIX_HEADER, V5_RECORD = 24, 20, 16, 48
 V5_PLAN = 0  # the row of the plan of NetFlow v5
@@ -147,7 +147,7 @@ def _read_set(
     row: int,
     when: tuple[int, int, int, int],
     tables: Tables,
-    room: Room,
+    room: Columns,
     tally: Rows,
 ) -> int:
     """Read the records of a set by a plan, and return how many."""
@@ -183,7 +183,7 @@ def _read_set(
 
 @compiled
 def _version5(
-    block: Bytes, place: tuple[int, int], when: tuple[int, int, int, int], tables: Tables, room: Room, tally: Rows
+    block: Bytes, place: tuple[int, int], when: tuple[int, int, int, int], tables: Tables, room: Columns, tally: Rows
 ) -> None:
     """Read a datagram of NetFlow v5, as many records as there are."""
     start, end = place
@@ -215,7 +215,13 @@ def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int]
 
 @compiled
 def walk_netflow(
-    block: Bytes, datagrams: Rows, peers: NDArray[np.uint64], tables: Tables, room: Room, tally: Rows, by_arrival: int
+    block: Bytes,
+    datagrams: Rows,
+    peers: NDArray[np.uint64],
+    tables: Tables,
+    room: Columns,
+    tally: Rows,
+    by_arrival: int,
 ) -> int:
     """Read datagrams from tally[DATAGRAM] on, in it from tally[AT] on, and return why the walk ended.
 
@@ -272,7 +278,7 @@ def _sets(
     kind_of: tuple[int, bool],
     when: tuple[int, int, int, int],
     tables: Tables,
-    room: Room,
+    room: Columns,
     tally: Rows,
 ) -> int:
     """Read the sets of a datagram, from the first place on; return why it ended there.

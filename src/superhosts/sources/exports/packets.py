@@ -15,16 +15,15 @@ from superhosts.sources.exports.layout import (
     UNSUPPORTED,
     WANTS,
     Bytes,
-    Room,
     Rows,
 )
-from superhosts.sources.frames import find_headers, is_ipv4, put_ipv4, put_ipv6
+from superhosts.sources.frames import Columns, find_headers, is_ipv4, put_ipv4, put_ipv6
 
 _NOT_IP, _TRUNCATED = frames.NOT_IP, frames.TRUNCATED
 
 
 @compiled
-def _put_row(block: Bytes, header: int, details: int, time: int, room: Room, tally: Rows) -> None:
+def _put_row(block: Bytes, header: int, details: int, time: int, room: Columns, tally: Rows) -> None:
     """Write the packet whose IP header is at `header`."""
     if is_ipv4(block, header):
         row = tally[ROWS4]
@@ -43,7 +42,7 @@ def _put_row(block: Bytes, header: int, details: int, time: int, room: Room, tal
 
 
 @compiled
-def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: Room, tally: Rows) -> bool:
+def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: Columns, tally: Rows) -> bool:
     """Write the packet that begins with block[place]; return False, and count why, if it has no addresses."""
     start, end = place
     header, details, second, second_details, _, _ = find_headers(block, start, end, link, tally[WANTS])

@@ -67,12 +67,12 @@ from superhosts.sources.exports.layout import (
     VARIABLE,
     WRONG_TIMES,
     Bytes,
-    Room,
     Rows,
     Tables,
 )
 from superhosts.sources.exports.numbers import byte, half, ntp_time, number, signed, time_of, wide, word
 from superhosts.sources.exports.packets import put_frame
+from superhosts.sources.frames import Columns
 
 
 @compiled
@@ -103,7 +103,7 @@ def details_of(block: Bytes, at: int, plan: Rows) -> int:
 
 @compiled
 def read_fixed(
-    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Room, tally: Rows
+    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Columns, tally: Rows
 ) -> int:
     """Read the records of one length in block[place]; return how many.
 
@@ -118,7 +118,7 @@ def read_fixed(
     src4, dst4, time4, src6, dst6, time6, details4, details6 = room
     row4, row6, wrong = np.uint64(tally[ROWS4]), np.uint64(tally[ROWS6]), 0
     wants_details = len(details4) > 0
-    is_short = kind == UPTIME and width == 4 and uptime >= 0
+    is_short = kind == UPTIME and width == 4 and uptime >= 0 and boot_at < 0
     count = (end - at) // length
     for _ in range(count):
         time = base
@@ -212,7 +212,7 @@ def read_varying(
     plan: Rows,
     when: tuple[int, int, int, int],
     tables: Tables,
-    room: Room,
+    room: Columns,
     tally: Rows,
 ) -> tuple[int, int]:
     """Read records of varying length; return how many, and the highest sampling rate in them.

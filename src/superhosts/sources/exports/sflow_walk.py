@@ -46,7 +46,6 @@ from superhosts.sources.exports.layout import (
     UNKNOWN_VERSION,
     UNSUPPORTED,
     Bytes,
-    Room,
     Rows,
     Tables,
 )
@@ -54,6 +53,7 @@ from superhosts.sources.exports.lookup import find_stream
 from superhosts.sources.exports.numbers import byte, wide, word
 from superhosts.sources.exports.packets import put_frame
 from superhosts.sources.exports.sequence import FEW_DATAGRAMS, judge
+from superhosts.sources.frames import Columns
 
 VERSION = 5
 FLOW, EXPANDED_FLOW, DISCARDED = 1, 3, 5  # kinds of samples of packets
@@ -62,7 +62,7 @@ _MAPPED = np.uint64(0xFFFF00000000)
 
 
 @compiled
-def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Room, tally: Rows) -> None:
+def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Columns, tally: Rows) -> None:
     """Write the packet of a record with addresses, whose fields begin at `at`."""
     protocol = word(block, at + 4)
     ports = at + 16 if is_narrow else at + 40
@@ -89,7 +89,7 @@ def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Room
 
 @compiled
 def _packet(
-    block: Bytes, place: tuple[int, int], records: int, time: int, links: Rows, room: Room, tally: Rows
+    block: Bytes, place: tuple[int, int], records: int, time: int, links: Rows, room: Columns, tally: Rows
 ) -> bool:
     """Write the packet that the records of a sample describe; return False if they go beyond it."""
     at, end = place
@@ -131,7 +131,7 @@ def _packet(
 
 @compiled
 def _sample(
-    block: Bytes, place: tuple[int, int], kind: int, time: int, links: Rows, tables: Tables, room: Room, tally: Rows
+    block: Bytes, place: tuple[int, int], kind: int, time: int, links: Rows, tables: Tables, room: Columns, tally: Rows
 ) -> bool:
     """Read a sample of a packet; return False if it ends early."""
     at, end = place
@@ -155,7 +155,7 @@ def _sample(
 
 
 @compiled
-def walk_sflow(block: Bytes, datagrams: Rows, links: Rows, tables: Tables, room: Room, tally: Rows) -> int:
+def walk_sflow(block: Bytes, datagrams: Rows, links: Rows, tables: Tables, room: Columns, tally: Rows) -> int:
     """Read datagrams from tally[DATAGRAM] on and return why the walk ended. `links`: of each header protocol."""
     while tally[DATAGRAM] < len(datagrams):
         number = tally[DATAGRAM]

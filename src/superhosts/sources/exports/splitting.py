@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from superhosts.sources.exports.layout import LONGEST
+
 V5_MOST = 1000  # records of a datagram of NetFlow v5; 30 is usual
 V9_MOST = 5000  # records that its header may say
-_LONGEST = 65_535
 
 
 def recognise_exports(head: bytes) -> str | None:
@@ -42,7 +43,7 @@ def looks_like_sflow(head: bytes) -> bool:
     if version != 5 or family not in (1, 2) or len(head) < at + 12:
         return False
     samples, kind, length = struct.unpack_from("!III", head, at)
-    return bool(1 <= samples <= 1000 and kind & 0xFFF <= 16 and 8 <= length <= _LONGEST)
+    return bool(1 <= samples <= 1000 and kind & 0xFFF <= 16 and 8 <= length <= LONGEST)
 
 
 def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
@@ -59,15 +60,20 @@ def _ends_well(head: bytes, length: int) -> bool:
 
 
 def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int]]:
-    """Yield where datagrams begin and end; without `is_last`, only those that are whole without what follows."""
+    """Yield where datagrams begin and end; without `is_last`, only those that are whole without what follows.
+
+    Bytes that are no datagram are yielded in pieces that are no longer than one, so that memory is bounded.
+    """
     at = 0
     length_of = _sflow_length if is_sflow else _netflow_length
     while at < len(content):
         length = length_of(content, at)
         if length is None or at + length > len(content):
-            if is_last:
-                yield at, len(content)
-            return
+            if len(content) - at <= LONGEST:
+                if is_last:
+                    yield at, len(content)
+                return
+            length = LONGEST
         if not is_last and at + length == len(content) and content[at + 1] == 9 and not is_sflow:
             return  # of version 9: another set may follow
         yield at, at + length
@@ -91,7 +97,7 @@ def _netflow_length(content: bytes, at: int) -> int | None:
         if length < 4 or 2 <= kind < 256:
             break
         end += length
-        if end - at > _LONGEST:
+        if end - at > LONGEST:
             return None
     return end - at
 
@@ -105,7 +111,7 @@ def _sflow_length(content: bytes, at: int) -> int | None:
     (samples,) = struct.unpack_from("!I", content, end)
     end += 4
     for _ in range(samples):
-        if len(content) - end < 8 or end - at > _LONGEST:
+        if len(content) - end < 8 or end - at > LONGEST:
             return None
         end += 8 + (int.from_bytes(content[end + 4 : end + 8], "big") + 3 & ~3)
-    return end - at
+    return end - at if end - at <= LONGEST else None

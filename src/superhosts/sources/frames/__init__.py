@@ -45,7 +45,18 @@ from superhosts.sources.frames.finding import (
 from superhosts.sources.frames.links import ip_header, is_wrapped
 from superhosts.sources.frames.linktypes import ETHERNET, RAW, UNSUPPORTED, link_of, unsupported
 from superhosts.sources.frames.reading import Bytes, big, byte, half, little, swapped
-from superhosts.sources.frames.rows import Columns, copied, is_ipv4, new_columns, put_ipv4, put_ipv6, written
+from superhosts.sources.frames.rows import (
+    Columns,
+    block_of,
+    copied,
+    first_rows,
+    is_ipv4,
+    new_columns,
+    put_ipv4,
+    put_ipv6,
+    take,
+    written,
+)
 from superhosts.sources.frames.tally import (
     BOTH,
     DETAILS,
@@ -103,9 +114,11 @@ __all__ = [
     "Columns",
     "Tally",
     "big",
+    "block_of",
     "byte",
     "copied",
     "find_headers",
+    "first_rows",
     "glance",
     "half",
     "ip_header",
@@ -121,6 +134,7 @@ __all__ = [
     "put_ipv6",
     "start_walk",
     "swapped",
+    "take",
     "type_end",
     "unsupported",
     "wants_of",

@@ -1,4 +1,4 @@
-"""Columns of packets, and how the addresses of a header get there."""
+"""Columns of packets, how the addresses of a header get there, and how they become a block."""
 
 from __future__ import annotations
 
@@ -9,12 +9,30 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.packetdetails import Details
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import SourceCounters
 from superhosts.sources.frames.reading import Bytes, big, byte
-from superhosts.sources.frames.tally import IPV4, IPV6, Tally
+from superhosts.sources.frames.tally import (
+    DETAILS,
+    EARLIEST4,
+    EARLIEST6,
+    IPV4,
+    IPV6,
+    LATEST4,
+    LATEST6,
+    NOT_IP,
+    PACKETS,
+    TRUNCATED,
+    UNSUPPORTED_LINK,
+    WANTS,
+    Tally,
+)
+
+_Span = tuple[int, int]  # the earliest and the latest time
 
 
 class Columns(NamedTuple):
-    """Room for the packets of one walk."""
+    """Room for the packets of one walk, over frames or over flow exports."""
 
     src4: NDArray[np.uint32]
     dst4: NDArray[np.uint32]
@@ -42,7 +60,11 @@ def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
 
 def written(columns: Columns, tally: Tally) -> Columns:
     """Return the rows of the columns that a walk has written, as views."""
-    narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+    return first_rows(columns, int(tally[IPV4]), int(tally[IPV6]))
+
+
+def first_rows(columns: Columns, narrow: int, wide: int) -> Columns:
+    """Return the first rows of both families, as views."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4[:narrow], dst4[:narrow], time4[:narrow]
     return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
@@ -53,6 +75,30 @@ def copied(columns: Columns) -> Columns:
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4.copy(), dst4.copy(), time4.copy()
     return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
+
+
+def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
+    """Count the packets that a walk has found and return those with addresses: the rows that it has written."""
+    counts = tally.tolist()
+    counters.packets += counts[PACKETS]
+    counters.ipv4 += counts[IPV4]
+    counters.ipv6 += counts[IPV6]
+    counters.not_ip += counts[NOT_IP]
+    counters.truncated += counts[TRUNCATED]
+    counters.unsupported_link += counts[UNSUPPORTED_LINK]
+    spans = (counts[EARLIEST4], counts[LATEST4]), (counts[EARLIEST6], counts[LATEST6])
+    return block_of(columns, *spans, details=bool(counts[WANTS] & DETAILS))
+
+
+def block_of(columns: Columns, span4: _Span | None = None, span6: _Span | None = None, *, details: bool) -> PacketBlock:
+    """Return columns as a block, given the earliest and the latest time of each family where they are known."""
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    block: PacketBlock = ()
+    if len(time4):
+        block += (PacketBatch(4, src4, dst4, time4, span4, details4 if details else None),)
+    if len(time6):
+        block += (PacketBatch(6, src6, dst6, time6, span6, details6 if details else None),)
+    return block
 
 
 @compiled

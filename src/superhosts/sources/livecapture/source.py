@@ -14,26 +14,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.columns import ColumnLender
 from superhosts.sources.frames import (
-    DETAILS,
-    EARLIEST4,
-    EARLIEST6,
-    IPV4,
-    IPV6,
-    LATEST4,
-    LATEST6,
-    NOT_IP,
     PACKETS,
     TALLY_SLOTS,
     TIME,
-    TRUNCATED,
-    UNSUPPORTED_LINK,
     WANTS,
     Columns,
     start_walk,
+    take,
     wants_of,
 )
 from superhosts.sources.kinds import Scheme
@@ -234,7 +225,7 @@ class LiveSource(Source):
         kept = lender.kept(columns, self._tally)
         if kept.time4.base is not None or kept.time6.base is not None:  # Some of what was lent is on its way.
             self._columns = lender.borrow()
-        return self._take(kept)
+        return take(kept, self._tally, self.counters)
 
     def _walk(self, ring: np.ndarray, words: np.ndarray, layout: Layout) -> None:
         assert self._columns is not None
@@ -250,26 +241,6 @@ class LiveSource(Source):
             self.counters.warn(f"{self.name}: packets are dropped, because the ring is full; {ADVICE}")
         self.counters.drops += drops
         self._losses.add(when, drops)
-
-    def _take(self, columns: Columns) -> PacketBlock:
-        """Count the packets that the walk has found and return those with addresses."""
-        counters, counts = self.counters, self._tally.tolist()
-        counters.packets += counts[PACKETS]
-        counters.ipv4 += counts[IPV4]
-        counters.ipv6 += counts[IPV6]
-        counters.not_ip += counts[NOT_IP]
-        counters.truncated += counts[TRUNCATED]
-        counters.unsupported_link += counts[UNSUPPORTED_LINK]
-        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-        detailed = bool(counts[WANTS] & DETAILS)
-        block: PacketBlock = ()
-        if counts[IPV4]:
-            span = counts[EARLIEST4], counts[LATEST4]
-            block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
-        if counts[IPV6]:
-            span = counts[EARLIEST6], counts[LATEST6]
-            block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
-        return block
 
     def _check_interface(self) -> None:
         """Say if the interface is down or gone; go on with a new one of the same name."""

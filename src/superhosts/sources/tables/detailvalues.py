@@ -1,7 +1,8 @@
 """From the text of fields to numbers, and from these numbers to the details of a packet, in compiled functions.
 
-Every format reads the same values with these functions: text loops give them places of fields (`textdetails.py`), the
-readers of columns whole columns (`detailcolumns.py`). A number is -1 where a value is missing or makes no sense.
+`textnumbers.py` reads numbers and flags; what the words of a log mean is said here. Every format reads the same values
+with these functions: text loops give them places of fields (`textdetails.py`), the readers of columns whole columns
+(`detailcolumns.py`). A number is -1 where a value is missing or makes no sense.
 
 Texts are given by addresses (rawmemory.py); eight bytes behind them can be read.
 """
@@ -47,7 +48,8 @@ from superhosts.sources.tables.claims import (
     RECORD,
     UNANSWERED,
 )
-from superhosts.sources.tables.rawmemory import byte_at, number_at, word_at
+from superhosts.sources.tables.rawmemory import byte_at, number_at
+from superhosts.sources.tables.textnumbers import find_point, read_digits, read_flags, read_letters, read_number
 from superhosts.sources.tables.textscan import short_word
 
 # What a field is. The numbers are the places of the values in `Values`.
@@ -82,7 +84,6 @@ _SPELLINGS = {
 _NAMES = {"tcp": TCP, "udp": UDP, "icmp": ICMP, **PROTOCOLS, **_SPELLINGS}  # the frequent ones first
 _MOST_NAME = max(map(len, _NAMES))
 _LOWER = 0x2020202020202020  # makes letters of a word lower-case, and the zeros behind it blanks
-_ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
 
 
 class Codes(NamedTuple):
@@ -141,97 +142,11 @@ def _lower_word(name: str) -> int:
 
 
 @compiled
-def _digit(byte: int) -> int:
-    """Return the value of a hexadecimal digit, -1 if it is none."""
-    if 48 <= byte <= 57:
-        return byte - 48
-    letter = byte | 32
-    return letter - 87 if 97 <= letter <= 102 else -1
-
-
-@compiled
-def _read_hex(begin: int, end: int) -> int:
-    """Return the number of hexadecimal digits."""
-    if end <= begin or end - begin > 8:
-        return -1
-    value = 0
-    for at in range(begin, end):
-        digit = _digit(byte_at(at))
-        if digit < 0:
-            return -1
-        value = value * 16 + digit
-    return value
-
-
-@compiled
-def _read_digits(begin: int, end: int) -> int:
-    """Return the number of decimal digits. Up to eight are read at once: a loop would mispredict where it ends."""
-    length = end - begin
-    if length <= 0 or length > 18:
-        return -1
-    if length <= 8:
-        return _read_eight(begin, length)
-    value = 0
-    for at in range(begin, end):
-        digit = byte_at(at) - 48
-        if digit < 0 or digit > 9:
-            return -1
-        value = value * 10 + digit
-    return value
-
-
-@compiled
-def _read_eight(begin: int, length: int) -> int:
-    """Return the number of up to eight digits."""
-    word = word_at(begin)
-    if length < 8:  # Zeros come before them.
-        free = np.uint64(64 - 8 * length)
-        word = word << free | np.uint64(_ZEROS) & ((np.uint64(1) << free) - np.uint64(1))
-    are_digits = word & np.uint64(_HIGH_HALVES) == np.uint64(_ZEROS)
-    if not are_digits or (word + np.uint64(_SIX)) & np.uint64(_HIGH_HALVES) != np.uint64(_ZEROS):
-        return -1
-    pairs = (word & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(10 * 2**8 + 1) >> np.uint64(8)
-    fours = (pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(100 * 2**16 + 1) >> np.uint64(16)
-    value: int = np.int64((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(10000 * 2**32 + 1) >> np.uint64(32))  # type: ignore[assignment]
-    return value
-
-
-@compiled
-def _has_prefix(begin: int, end: int) -> bool:
-    """Return True if a text begins with 0x."""
-    return end - begin > 2 and byte_at(begin) == 48 and byte_at(begin + 1) | 32 == 120
-
-
-@compiled
-def _point(begin: int, end: int) -> int:
-    """Return the place of the first point of a short text, `end` if there is none."""
-    for at in range(begin, min(end, begin + 20)):
-        if byte_at(at) == 46:
-            return at
-    return end
-
-
-@compiled
-def read_number(begin: int, end: int) -> int:
-    """Return a whole number, also 0x1f, and 80.0 as programs write it that have missing numbers."""
-    value = _read_digits(begin, end)
-    if value >= 0:
-        return value
-    if _has_prefix(begin, end):
-        return _read_hex(begin + 2, end)
-    point = _point(begin, end)
-    for at in range(point + 1, end):
-        if byte_at(at) != 48:
-            return -1
-    return _read_digits(begin, point)
-
-
-@compiled
 def _read_port(begin: int, end: int, is_dotted: bool) -> int:
     """Return a port. `is_dotted`: 3.1 is the type and the code of an ICMP message, in the bytes below _DOTTED."""
-    point = _point(begin, end) if is_dotted else end
+    point = find_point(begin, end) if is_dotted else end
     if point < end:
-        kind, code = _read_digits(begin, point), _read_digits(point + 1, end)
+        kind, code = read_digits(begin, point), read_digits(point + 1, end)
         if 0 <= kind < 256 and 0 <= code < 256:
             return _DOTTED | kind << 8 | code
     value = read_number(begin, end)
@@ -258,56 +173,6 @@ def _read_protocol(begin: int, end: int, codes: Codes) -> int:
 
 
 @compiled
-def _flag(letter: int) -> int:
-    """Return the TCP flag of a letter, -1 if it has none."""
-    letter |= 32
-    if letter == 115:  # s
-        return 0x02
-    if letter == 97:  # a
-        return 0x10
-    if letter == 102:  # f
-        return 0x01
-    if letter == 112:  # p
-        return 0x08
-    if letter == 114:  # r
-        return 0x04
-    if letter == 117:  # u
-        return 0x20
-    if letter == 101:  # e
-        return 0x40
-    return 0x80 if letter == 99 else -1  # c
-
-
-@compiled
-def _read_letters(begin: int, end: int) -> int:
-    """Return the flags of letters between points: .AP.SF; -1 if another character is there."""
-    if end - begin > 16:
-        return -1
-    flags = 0
-    for at in range(begin, end):
-        byte = byte_at(at)
-        if byte != 46 and byte != 32:
-            flag = _flag(byte)
-            if flag < 0:
-                return -1
-            flags |= flag
-    return flags
-
-
-@compiled
-def _read_flags(begin: int, end: int, is_hex: bool) -> int:
-    """Return TCP flags: a number, or letters. Of the 12 bits of a header the lower 8 count."""
-    first = byte_at(begin)
-    if is_hex and not _has_prefix(begin, end):
-        value = _read_hex(begin, end)
-    elif 48 <= first <= 57:
-        value = read_number(begin, end)
-    else:
-        return _read_letters(begin, end)
-    return value & 0xFF if 0 <= value < 65536 else -1
-
-
-@compiled
 def _claim_of(begin: int, end: int, table: int, count: int) -> int:
     """Return the claim of a word, -1 if the table does not have it."""
     if end - begin > LONGEST_WORD:
@@ -328,7 +193,7 @@ def _read_state(begin: int, end: int, codes: Codes) -> int:
         return found
     for at in range(begin, end):
         if byte_at(at) == 95:  # _
-            flags = _read_letters(at + 1, end)
+            flags = read_letters(at + 1, end)
             return -1 if flags < 0 else _claim_of_flags(flags)
     return -1
 
@@ -351,7 +216,7 @@ def read_value(begin: int, end: int, what: int, codes: Codes) -> int:
     if what in (SPORT, DPORT):
         return _read_port(begin, end, what == DPORT and codes.icmp_place == ICMP_IN_DPORT)
     if what in (FLAGS, REPLY_FLAGS):
-        return _read_flags(begin, end, codes.has_hex_flags == 1)
+        return read_flags(begin, end, codes.has_hex_flags == 1)
     if what == DIRECTION:
         return _claim_of(begin, end, codes.directions, codes.direction_count)
     if what == STATE:
