@@ -116,6 +116,26 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".key:show_key",
         "Print the fingerprint of the key in use, or of a key file, and where it comes from; never the key itself.",
     ),
+    "alerts list": Entry(
+        ".usage.alerts:List",
+        ".alerts:list_alerts",
+        "List alerts: open ones, or with --all also those that were closed.",
+    ),
+    "alerts show": Entry(
+        ".usage.alerts:Show",
+        ".alerts:show_alert",
+        "Show one alert, or those of a host.",
+    ),
+    "alerts mute": Entry(
+        ".usage.alerts:Mute",
+        ".alerts:mute_host",
+        "Want no alert of a host or prefix for some time. An alert that is open is closed with the next window.",
+    ),
+    "alerts export": Entry(
+        ".usage.alerts:Export",
+        ".alerts:export_alerts",
+        "Write all alerts, open and closed, as JSON Lines.",
+    ),
     "config init": Entry(
         ".usage.config:Init",
         ".config:init_config",
@@ -148,6 +168,10 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     ),
 }
 GROUPS = {  # commands of two words, by the first
+    "alerts": """Look at the alerts that a run keeps (--alerts FILE), and mute hosts.
+
+Example: superhosts alerts list alerts.sqlite
+""",
     "config": """Write, check and show the configuration file of scan, watch, edge and hub.
 
 Example: superhosts config check superhosts.toml

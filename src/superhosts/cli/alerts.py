@@ -1,0 +1,96 @@
+"""`superhosts alerts`: look at the alerts that a run keeps, and mute hosts. It works while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+from superhosts.alerts.alert import Alert
+from superhosts.alerts.store import AlertStore
+from superhosts.cli._console import say
+from superhosts.cli._values import parse_seconds
+from superhosts.cli.usage.alerts import Export, List, Mute, Show
+from superhosts.errors import UsageError
+from superhosts.text import printable
+from superhosts.times import iso_time, shown_time
+
+
+def list_alerts(options: List) -> None:
+    """List alerts in a table, or as JSON Lines."""
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        found = store.alerts(is_open=None if options.all else True)
+    chosen = [alert for alert in found if options.rule in (None, alert.rule)]
+    if options.json:
+        _write_json(chosen)
+        return
+    if not chosen:
+        say("no alerts" if options.all else "no open alerts (--all lists closed ones)")
+        return
+    rows = [("alert", "rule", "host", "direction", "peers", "peak", "since", "until", "state")]
+    for alert in chosen:
+        numbers = f"{alert.peers:,}", f"{alert.peak:,}"
+        state = alert.reason if alert.closed else "open"
+        times = shown_time(alert.opened), shown_time(alert.last)
+        rows.append((alert.id, alert.rule, printable(alert.host), alert.direction, *numbers, *times, state))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if place in (4, 5) else cell.ljust(width) for place, (cell, width) in _wide(row, widths)
+        ]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def show_alert(options: Show) -> None:
+    """Show alerts of a host, or one alert, field by field."""
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        found = [alert for alert in store.alerts() if options.alert in (alert.id, str(alert.host))]
+    if not found:
+        raise UsageError(f"{options.alert}: neither a host nor the id of an alert that is kept in {options.file}")
+    if options.json:
+        _write_json(found)
+        return
+    for alert in found:
+        fields = _fields(alert)
+        width = max(map(len, fields))
+        sys.stdout.write("".join(f"{name:{width}}  {printable(value)}\n" for name, value in fields.items()) + "\n")
+
+
+def mute_host(options: Mute) -> None:
+    """Mute a host or prefix, or want its alerts again."""
+    rule = options.rule or ""
+    whose = f"{options.host}{f', rule {rule}' if rule else ''}"
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        if options.off:
+            was = store.unmute(options.host, rule)
+            say(f"{whose}: alerts are wanted again" if was else f"{whose}: was not muted")
+            return
+        until = time.time() + parse_seconds(options.duration)
+        store.mute(options.host, rule, until, options.why)
+    say(f"{whose}: muted until {shown_time(int(until) * 10**9)}")
+
+
+def export_alerts(options: Export) -> None:
+    """Write all alerts as JSON Lines."""
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        _write_json(store.alerts())
+
+
+def _wide(row: tuple[str, ...], widths: list[int]) -> Iterable[tuple[int, tuple[str, int]]]:
+    return enumerate(zip(row, widths, strict=True))
+
+
+def _write_json(alerts: Iterable[Alert]) -> None:
+    for alert in alerts:
+        sys.stdout.write(json.dumps(_fields(alert)) + "\n")
+
+
+def _fields(alert: Alert) -> dict[str, Any]:
+    """Return an alert as a person or program reads it."""
+    told = {"alert": alert.id, **alert.fields}
+    for name in ("opened", "last", "peak_at", "closed"):
+        told[name] = iso_time(told[name]) if told[name] else None
+    return told
