@@ -78,7 +78,9 @@ class AlertStore:
 
         If it cannot be stored (a full disk), `trouble` says so, detection goes on, and the next window stores it, too.
         """
-        return self._stored(machine, machine.take(window, rows))
+        mutes = self.mutes()  # of `superhosts alerts mute`, while this runs
+        events = machine.reload(machine.policy, mutes) if mutes.entries != machine.mutes.entries else []
+        return self._stored(machine, events + machine.take(window, rows))
 
     def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
         """Give a machine another policy and the mutes of now, and store what came of it."""

@@ -36,12 +36,7 @@ def list_alerts(options: List) -> None:
         state = alert.reason if alert.closed else "open"
         times = shown_time(alert.opened), shown_time(alert.last)
         rows.append((alert.id, alert.rule, printable(alert.host), alert.direction, *numbers, *times, state))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if place in (4, 5) else cell.ljust(width) for place, (cell, width) in _wide(row, widths)
-        ]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    _write_table(rows)
 
 
 def show_alert(options: Show) -> None:
@@ -79,8 +74,13 @@ def export_alerts(options: Export) -> None:
         _write_json(store.alerts())
 
 
-def _wide(row: tuple[str, ...], widths: list[int]) -> Iterable[tuple[int, tuple[str, int]]]:
-    return enumerate(zip(row, widths, strict=True))
+def _write_table(rows: list[tuple[str, ...]]) -> None:
+    """Write rows below their titles, numbers of peers to the right."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    for column in columns:
+        width, is_number = max(map(len, column)), column[0] in ("peers", "peak")
+        column[:] = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
+    sys.stdout.writelines("  ".join(cells).rstrip() + "\n" for cells in zip(*columns, strict=True))
 
 
 def _write_json(alerts: Iterable[Alert]) -> None:

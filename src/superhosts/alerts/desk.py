@@ -1,0 +1,79 @@
+"""A destination that turns the rows of windows into alerts, and hands these on to destinations of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from superhosts.alerts.machine import Policy
+from superhosts.alerts.store import AlertStore
+from superhosts.errors import OutputError
+from superhosts.reports.base import Destination, Report
+
+# Of alerts, in formats that have fixed columns; those of `Alert.event`.
+ALERT_COLUMNS = (
+    *("event", "alert", "rule", "host", "family", "side", "direction", "counts", "threshold", "peers", "peers_low"),
+    *("peers_high", "peak", "since", "until", "windows", "reason", "act", "held_back"),
+)
+
+
+class AlertDesk(Destination):
+    """Takes reports. A destination of alerts that fails delays neither the run nor the other ones."""
+
+    def __init__(
+        self, store: AlertStore, policy: Policy, receivers: Sequence[Destination], say: Callable[[str], None]
+    ) -> None:
+        super().__init__(f"alerts:{store.path}")
+        self._store, self._receivers, self._say = store, receivers, say
+        self._machine = store.machine(policy)
+        self._trouble = ""
+        self._untimed = False
+
+    def _write(self, report: Report) -> None:
+        window = report.window
+        if window is None or not window.is_timed:
+            if not self._untimed:
+                self._say("NO ALERTS: the rows have no times, and alerts are opened and closed by them")
+            self._untimed = True
+            return
+        self._store.take(self._machine, window, report.rows)
+        self._hand_on()
+
+    def reload(self, policy: Policy) -> None:
+        """Take other rules and lists; alerts that they no longer want are closed at once."""
+        self._store.reload(self._machine, policy)
+        self._hand_on()
+
+    def reopen(self) -> None:
+        """Open the receivers' files again."""
+        for receiver in self._receivers:
+            receiver.reopen()
+
+    def _hand_on(self) -> None:
+        """Hand on all events that wait. They go to every receiver, or wait for the next window."""
+        try:
+            while waiting := self._store.waiting():
+                numbers, events = zip(*waiting, strict=True)
+                title = f"{len(events)} alerts"
+                for receiver in self._receivers:
+                    receiver.write(Report(rows=events, title=title))
+                self._store.handed_on(numbers[-1])
+            trouble = self._store.trouble
+        except OutputError as error:
+            trouble = str(error)
+        if trouble and trouble != self._trouble:
+            self._say(f"ALERTS WAIT: {trouble}")
+        self._trouble = trouble
+
+    def close(self) -> None:
+        """Close the receivers, then the file."""
+        try:
+            for receiver in self._receivers:
+                receiver.close()
+        finally:
+            self._store.close()
+
+    def status(self) -> dict[str, int]:
+        """Return the counters: reports, and alerts by state."""
+        own = {"open": len(self._machine.alerts), "waiting": len(self._store.waiting())}
+        return asdict(self.counters) | asdict(self._machine.counters) | own
