@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -74,7 +74,7 @@ def export_alerts(options: Export) -> None:
         _write_json(store.alerts())
 
 
-def _write_table(rows: list[tuple[str, ...]]) -> None:
+def _write_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Write rows below their titles, numbers of peers to the right."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in columns:
