@@ -19,7 +19,12 @@ class CountersOutput:
         """Check the target before the run, so that a long one does not end without its counters."""
         self._target = target
         if target == STANDARD_OUTPUT:
-            rows = results is None or results.json or results.csv or results.output in (None, STANDARD_OUTPUT)
+            rows = (
+                results is None
+                or results.json
+                or results.csv
+                or not [each for each in results.output if each != STANDARD_OUTPUT]
+            )
             if rows:
                 way = "give --counters FILE, or --output FILE for the rows"
                 raise UsageError(f"--counters -: standard output has the rows; {way}")

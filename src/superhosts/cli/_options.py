@@ -113,16 +113,21 @@ MEMORY_TOTAL = typer.Option(
 )
 NATS = typer.Option(metavar="URL", help="The NATS server of the link.")
 NKEY = typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts site enroll` wrote it.")
+SENT_OUTPUT = (
+    "Or send them to syslog://HOST, webhook+https://HOST/PATH, alertmanager+http://HOST, smtp://HOST/?to=…, "
+    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/destinations.md); @FILE holds "
+    "addresses with secrets. May be given several times."
+)
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    metavar="FILE",
+    metavar="FILE|ADDRESS",
     help="Also write results to FILE (.jsonl, .csv, .parquet), which is replaced. With - they go to standard output, "
-    "as JSON Lines unless --csv is given.",
+    f"as JSON Lines unless --csv is given. {SENT_OUTPUT}",
 )
 ENDLESS_OUTPUT = (
     "rows are appended to a file (.jsonl, .csv), or a Parquet file for each window is written to a folder. "
-    "With - they go to standard output, as JSON Lines."
+    f"With - they go to standard output, as JSON Lines. {SENT_OUTPUT}"
 )
 PACKETS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Packets in each window, repeats included.")
 SAVE = typer.Option(
@@ -225,7 +230,33 @@ LocalTime = Annotated[
     ),
 ]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
-Output = Annotated[str | None, OUTPUT]
+Output = Annotated[list[str], OUTPUT]
+OutputQueue = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep reports for destinations that send (syslog://, webhook+https:// and others) on disk until they are "
+        "delivered; the next run goes on with those that wait.",
+        show_default="an edge's or a hub's own folder; elsewhere they wait in memory",
+    ),
+]
+OutputQueueCap = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        callback=check_size,
+        help="Most space for the reports that wait for one destination; then the oldest is dropped.",
+    ),
+]
+OutputWait = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        callback=check_seconds,
+        help="How long a run that ends waits for reports that are not delivered. If some are left then, the exit "
+        "status is 4.",
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option(
@@ -436,20 +467,33 @@ class ScanWantedOptions(WantedOptions):
 
 
 @dataclass(frozen=True)
+class OutputQueueOptions:
+    """How reports wait for destinations that send."""
+
+    panel: ClassVar = "Results"
+    output_queue: OutputQueue = None
+    output_queue_cap: OutputQueueCap = "64MiB"
+    output_wait: OutputWait = "30s"
+
+
+@dataclass(frozen=True)
 class ResultOptions:
     """Where results go."""
 
     panel: ClassVar = "Results"
     json: Json = False
     csv: Csv = False
-    output: Output = None
+    output: Output = field(default_factory=list)
+    queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
 
 
 @dataclass(frozen=True)
 class EndlessResultOptions(ResultOptions):
     """The same for a command that runs without an end."""
 
-    output: Annotated[str | None, worded(OUTPUT, f"Also write results to FILE: {ENDLESS_OUTPUT}")] = None
+    output: Annotated[list[str], worded(OUTPUT, f"Also write results to FILE: {ENDLESS_OUTPUT}")] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True)

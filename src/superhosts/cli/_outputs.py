@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from superhosts.cli._options import ResultOptions
+from pathlib import Path
+
+from superhosts.cli._console import tell
+from superhosts.cli._options import OutputQueueOptions, ResultOptions
+from superhosts.cli._values import parse_seconds
+from superhosts.reports.delivery import DeliveryOptions
 from superhosts.reports.opening import OutputOptions
+from superhosts.units import parse_size
 
 
-def output_options(options: ResultOptions) -> OutputOptions:
-    """Return what the options of a command ask for: a format on standard output, and another destination."""
-    return OutputOptions(options.json, options.csv, options.output)
+def output_options(options: ResultOptions, *, site: str = "", state: Path | None = None) -> OutputOptions:
+    """Return what the options of a command ask for: a format on standard output, and other destinations.
+
+    `site`: the name of this installation in what is sent. `state`: the folder of a service, which has its queues.
+    """
+    return OutputOptions(options.json, options.csv, options.output, delivery_options(options.queue, site, state))
+
+
+def delivery_options(options: OutputQueueOptions, site: str, state: Path | None) -> DeliveryOptions:
+    """Return how reports wait for destinations that send."""
+    own = None if state is None else state / "outputs"
+    return DeliveryOptions(
+        queue=options.output_queue or own,
+        cap=parse_size(options.output_queue_cap),
+        wait=parse_seconds(options.output_wait),
+        site=site,
+        say=tell,
+    )

@@ -3,7 +3,7 @@
 | typer alone | here |
 |---|---|
 | a bad value ends in a box of five lines | one line that names the option, as for all other errors |
-| `--output` given twice: the first is dropped | an error |
+| `--output` of `merge` given twice: the first is dropped | an error |
 | `{INPUT...}...`, `<list[str]>`, `<bool>` | `INPUT...`; no types beside names that say enough |
 | a paragraph keeps the line breaks of its source | it is filled to the width of the terminal |
 | pydantic converts every value, and takes 0.15 s to load | values that need no conversion are taken as they are |
@@ -55,7 +55,7 @@ class Command(TyperCommand):
             return
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(given).items():
-            if option.name in ONCE and times > 1:
+            if option.name in ONCE and times > 1 and not option.multiple:
                 raise UsageError(f"{name_of(option)}: given {times} times; results go to one place, so give it once")
 
 

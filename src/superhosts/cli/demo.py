@@ -42,7 +42,7 @@ def demo(options: Demo) -> None:
     synth(Synth(capture, flows=flows, packets=packets, super_hosts=super_hosts))
     more = "" if options.exact is None else f" --exact {options.exact}"
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --threshold {defaults.THRESHOLD} --output {found}{more}")
-    outputs = open_destinations(OutputOptions(output=str(found)), table=False)
+    outputs = open_destinations(OutputOptions(outputs=[str(found)]), table=False)
     settings = make_settings(options, inner=["10.0.0.0/8"], threshold=defaults.THRESHOLD)
     run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors())
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())

@@ -14,6 +14,7 @@ from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import WantedOptions, check_no_conflict
+from superhosts.cli._outputs import delivery_options
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
@@ -65,7 +66,7 @@ def edge(options: EdgeOptions) -> None:
         )
     )
     settings = replace(settings, key=fleet_key(options.cube.key_file))
-    with _local_rows(options) as rows, hold_folder(options.spool):
+    with hold_folder(options.spool), _local_rows(options) as rows:
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
         how = Watching(
@@ -78,13 +79,15 @@ def edge(options: EdgeOptions) -> None:
 @contextmanager
 def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     """Open the destination of the site's own super hosts, if there is one."""
-    if options.output is None:
+    if not options.output:
         if options.wanted != WantedOptions():
             raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
         yield None
         return
     run = RunKind(endless=True)
-    with open_destinations(OutputOptions(output=options.output), run, table=False, say=tell) as destinations:
+    delivery = delivery_options(options.queue, options.site, options.spool)
+    wanted = OutputOptions(outputs=options.output, delivery=delivery)
+    with open_destinations(wanted, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)
 
 
@@ -199,7 +202,7 @@ def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows
         waiting=lambda: len(spool.waiting()),
         aside=spool.aside,
         standard_error=log_status,
-        **({} if rows is None else {"rows": rows.status}),
+        **({} if rows is None else {"rows": rows.status, "outputs": rows.outputs}),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from superhosts.errors import HalfMergedError, InputError, MergeError, UsageErro
 from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import OutputOptions, open_destinations
+from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import COLUMNS, Row, make_rows
 from superhosts.reports.stdout import Format
 from superhosts.reports.terminal import OutputConsole
@@ -43,7 +44,7 @@ def explain(options: Explain) -> None:
     """Show a host in one sketch with its columns, or in many over time."""
     wanted = output_options(options.results)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
-    rows_only = OutputOptions(csv=options.results.csv, output=wanted.address)
+    rows_only = replace(wanted, json=False, outputs=wanted.addresses)
     question = Question(options.host, given_key(options.sketches.key_file), options.sketches.memory_total)
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)

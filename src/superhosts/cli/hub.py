@@ -76,8 +76,9 @@ def hub(options: HubOptions) -> None:
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
-        if (address := plan.outputs.address) is not None:
-            extra["output"] = lambda: outputs.status(address)
+        if plan.outputs.addresses:
+            extra["output"] = lambda: next(iter(outputs.all_status().values()))  # the first, as it always was
+            extra["outputs"] = outputs.all_status
         report = _reporter(plan, outputs)
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
@@ -109,7 +110,7 @@ def hub(options: HubOptions) -> None:
 
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
-    outputs = output_options(options.results)
+    outputs = output_options(options.results, site=options.site, state=options.state)
     _check_link(options)
     _check_upstream(options)
     if options.archive.archive_sites and options.archive.archive is None:

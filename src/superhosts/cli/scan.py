@@ -77,7 +77,9 @@ def scan(options: ScanOptions) -> None:
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
-    outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
+    outputs = open_destinations(
+        output_options(options.results, site=options.site), kind, table=not counters.takes_standard_output
+    )
     joins = not options.traffic.window and options.save is None  # saved sketches keep the windows that all sites have
     how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))

@@ -38,7 +38,7 @@ def watch(options: Watch) -> None:
     if not sources:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
-    asked = output_options(options.results)
+    asked = output_options(options.results, site=options.site)
     view = None
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(settings, parse_seconds(options.refresh), options.traffic.varying)

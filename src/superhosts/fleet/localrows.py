@@ -81,6 +81,10 @@ class LocalRows:
         """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
 
+    def outputs(self) -> dict[str, dict[str, int]]:
+        """Return the counters of all destinations, by their names."""
+        return self._destinations.all_status()
+
     def reopen(self) -> None:
         """Open files again that another program may have moved away."""
         self._destinations.reopen()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from superhosts.errors import OutputError
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, DestinationCounters, Report
-from superhosts.reports.stdout import StandardOutput
+from superhosts.reports.stdout import STANDARD_OUTPUT, StandardOutput
 
 
 class Destinations:
@@ -51,6 +51,11 @@ class Destinations:
         found = [destination.status() for destination in self._destinations if destination.name == name]
         return found[0] if found else asdict(DestinationCounters())
 
+    def all_status(self) -> dict[str, dict[str, int]]:
+        """Return the counters of all destinations but standard output, by their names."""
+        others = (each for each in self._destinations if each.name != STANDARD_OUTPUT)
+        return {destination.name: destination.status() for destination in others}
+
     def __enter__(self) -> Destinations:
         return self
 
@@ -63,6 +68,8 @@ class Destinations:
     def _for_each(self, act: Callable[[Destination], None]) -> None:
         """Act on every destination, even when one fails; then raise the first error."""
         errors = list(_errors(act, self._destinations))
+        if len(errors) > 1:
+            raise OutputError("; ".join(map(str, errors))) from errors[0]
         if errors:
             raise errors[0]
 

@@ -6,30 +6,40 @@
 | `rows` | a folder of Parquet files, one per window, if the run has no planned end (`hub`) |
 | `-` | standard output: JSON Lines instead of the table, or CSV with `--csv` |
 | `scheme:…`, `scheme://…` | the destination of that scheme |
+| `@FILE` | the addresses in a file, one in each line: they may hold secrets, which other users must not see |
 
-A file is replaced by a run that ends, and appended to by one that does not.
+A file is replaced by a run that ends, and appended to by one that does not. `--output` may be given several times.
 
-To add a destination, write its class in a file of its own (`base.py` has the interface) and add the class to
-`DESTINATIONS`.
+To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
+`Sender` (`senders/base.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and the
+run never waits for it. Any other is a `Destination` (`base.py`), and goes to `DESTINATIONS`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports import files
+from superhosts.reports.addresses import masked
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, RunKind
+from superhosts.reports.delivery import MEMORY_QUEUE, Delivery, DeliveryOptions
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
+from superhosts.reports.outbox import left_behind
 from superhosts.reports.queued import Queued
+from superhosts.reports.senders.base import Sender
 from superhosts.reports.stdout import Format, StandardOutput
 from superhosts.reports.streams import ClosedOutput, raw_stream
+from superhosts.text import counted
 
 DESTINATIONS: list[type[Destination]] = [
     ReplacedFile,
@@ -38,38 +48,77 @@ DESTINATIONS: list[type[Destination]] = [
 ]
 
 
+# Schemes of senders, with module and class: a module is loaded when an address asks for it.
+SENDERS = {
+    "alertmanager+http": "alertmanager:Alertmanager",
+    "alertmanager+https": "alertmanager:Alertmanager",
+    "apprise": "apprise:Apprise",
+    "exec": "hook:Hook",
+    "kafka": "kafka:Kafka",
+    "nats": "nats:Nats",
+    "nats+tls": "nats:Nats",
+    "smtp": "mail:Mail",
+    "smtps": "mail:Mail",
+    "syslog": "syslog:Syslog",
+    "syslog+tcp": "syslog:Syslog",
+    "syslog+tls": "syslog:Syslog",
+    "webhook+http": "webhook:Webhook",
+    "webhook+https": "webhook:Webhook",
+}
+
+
+class Wanted(NamedTuple):
+    """An address of `--output`. `private`: it comes from a file, so it may hold secrets."""
+
+    text: str
+    private: bool = False
+
+
 @dataclass(frozen=True)
 class OutputOptions:
     """What a user asked for with `--json`, `--csv` and `--output`."""
 
     json: bool = False
     csv: bool = False
-    output: str | None = None
+    outputs: Sequence[str] = ()
+    delivery: DeliveryOptions = MEMORY_QUEUE
 
     def __post_init__(self) -> None:
         if self.json and self.csv:
             raise UsageError("--json and --csv: choose one")
+        twice = [text for text, times in Counter(self.outputs).items() if times > 1]
+        if twice:
+            raise UsageError(f"--output {masked(twice[0])}: given twice")
 
     @property
     def format(self) -> Format:
         """The format on standard output."""
-        return "csv" if self.csv else "json" if self.json or self.output == "-" else "table"
+        return "csv" if self.csv else "json" if self.json or "-" in self.outputs else "table"
 
     @property
-    def address(self) -> str | None:
-        """The destination besides standard output."""
-        return None if self.output == "-" else self.output
+    def addresses(self) -> list[str]:
+        """The destinations besides standard output."""
+        return [text for text in self.outputs if text != "-"]
 
 
-def open_destination(address: str, run: RunKind) -> Destination:
-    """Open the destination that an address names."""
+def open_destination(
+    address: str, run: RunKind, delivery: DeliveryOptions = MEMORY_QUEUE, *, private: bool = False
+) -> Destination:
+    """Open the destination that an address names. `private`: it comes from a file, so it may hold secrets."""
+    scheme = address.partition(":")[0]
+    # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
+    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
+        sender = find_sender(scheme).open(address, private=private)
+        for warning in sender.address.warnings():
+            delivery.say(warning)
+        return Delivery(sender, run, delivery)
     with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
-    for kind in with_scheme:  # before the others, since almost anything can be a path
+    for kind in with_scheme:
         if kind.recognises(address, run):
             return kind(address, run)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
-        known = ", ".join(sorted(f"{kind.scheme}:" for kind in with_scheme)) or "none yet; name a file"
-        raise UsageError(f"--output {address}: unknown scheme; known schemes: {known}")
+        known = ", ".join(sorted((*(f"{kind.scheme}:" for kind in with_scheme), *(f"{name}:" for name in SENDERS))))
+        raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
             return kind(address, run)
@@ -80,6 +129,52 @@ def open_destination(address: str, run: RunKind) -> Destination:
         raise UsageError(f"--output {address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
     *most, last = files.ENDINGS
     raise UsageError(f"--output {address}: the name must end in {', '.join(most)} or {last}")
+
+
+def find_sender(scheme: str) -> type[Sender]:
+    """Return the class of senders for a scheme. MissingExtraError: its packages are not installed."""
+    module, _, name = SENDERS[scheme].partition(":")
+    found: type[Sender] = getattr(import_module(f"superhosts.reports.senders.{module}"), name)
+    return found
+
+
+def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
+    """Return the addresses, with those that are in files (@FILE)."""
+    for text in addresses:
+        if not text.startswith("@"):
+            yield Wanted(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--output {text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not found:
+            raise UsageError(f"--output {text}: has no address")
+        yield from (Wanted(line, private=True) for line in found)
+
+
+def _open_all(options: OutputOptions, run: RunKind) -> list[Destination]:
+    """Open all destinations besides standard output, or none. Those of one name are numbered."""
+    opened: list[Destination] = []
+    names: Counter[str] = Counter()
+    try:
+        for text, private in _wanted(options.addresses):
+            opened.append(open_destination(text, run, options.delivery, private=private))
+            names[opened[-1].name] += 1
+            if (number := names[opened[-1].name]) > 1:
+                opened[-1].name += f" ({number})"
+    except BaseException:
+        for destination in opened:
+            destination.abandon()
+        raise
+    queue = options.delivery.queue
+    if queue is not None:
+        used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
+        for folder, count in left_behind(queue, used).items():
+            text = f"{counted(count, 'report')} for a destination that --output does not name any more"
+            options.delivery.say(f"{folder}: {text}; remove this folder to forget them")
+    return opened
 
 
 def open_destinations(
@@ -97,11 +192,10 @@ def open_destinations(
     opened: list[Destination] = []
     wanted = table or options.format != "table"
     if wanted and isinstance(sys.stdout, ClosedOutput):
-        if options.address is None:
+        if not options.addresses:
             raise OutputError("standard output is closed; write results to a file with --output")
         wanted = False
-    if options.address is not None:
-        opened.append(open_destination(options.address, run))
+    opened += _open_all(options, run)
     if wanted and say is None:
         stdout = StandardOutput(options.format, run)
         stdout.outlives_reader |= bool(opened)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from superhosts.reports.terminal import Terminal
 
 Format = Literal["table", "json", "csv"]
+STANDARD_OUTPUT = "standard output"  # its name in messages and in the status
 
 
 class StandardOutput(Destination):
@@ -31,7 +32,7 @@ class StandardOutput(Destination):
         stream: TextIO | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__("standard output", run)
+        super().__init__(STANDARD_OUTPUT, run)
         self.outlives_reader = run.endless
         self._say = say
         self._printer = _printer(format, run, stream)

@@ -23,7 +23,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -31,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.columns.split import packets_of
-from superhosts.errors import InputError, MissingExtraError, UsageError
+from superhosts.errors import InputError, UsageError
+from superhosts.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.kafka_messages import (
@@ -87,8 +87,7 @@ def parse_topic(text: str) -> Topic:
         words[word] = value
     if words.get("format") == "proto" and "proto" not in words:
         raise UsageError(f"{text}: format=proto: name the file of its fields: proto=schema.proto")
-    brokers = ",".join(broker if ":" in broker else f"{broker}:9092" for broker in url.netloc.split(","))
-    return Topic(brokers, topic, words)
+    return Topic(with_ports(url.netloc), topic, words)
 
 
 class Notes:
@@ -153,7 +152,7 @@ class KafkaSource(Source):
         self._bytes = 0
         self._shown = 0
         self._stopped = self._waits = False
-        self._client = _import_client(name)
+        self._client = import_client(name)
 
     def want(self, wants: Wants) -> None:
         """Read protocols, ports and flags, too, if the run wants details."""
@@ -210,7 +209,7 @@ class KafkaSource(Source):
                 self._consumer.commit(offsets=done, asynchronous=False)
             except (self._client.KafkaException, RuntimeError) as error:  # the latter if it was closed meanwhile
                 # The next window commits more; until then a restart reads more.
-                self.counters.warn(f"{self.name}: offsets cannot be committed: {_reason(error)}")
+                self.counters.warn(f"{self.name}: offsets cannot be committed: {reason_of(error)}")
 
     def leave(self) -> None:
         """Leave the group, so that another member need not wait until this one is given up."""
@@ -228,7 +227,7 @@ class KafkaSource(Source):
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "log_level": 2,  # its errors come as messages
-            **(_properties(words["config"]) if "config" in words else {}),
+            **(read_properties(words["config"]) if "config" in words else {}),
         }
         try:
             consumer = self._client.Consumer(settings)
@@ -238,7 +237,7 @@ class KafkaSource(Source):
             # Callbacks of the notes alone: if the consumer held this source, it would never be closed.
             consumer.subscribe([self._topic.name], on_revoke=self._notes.forget, on_lost=self._notes.forget)
         except self._client.KafkaException as error:
-            raise InputError(f"cannot be read: {_reason(error)}", file=self.name) from None
+            raise InputError(f"cannot be read: {reason_of(error)}", file=self.name) from None
         self._closes = weakref.finalize(self, consumer.close)  # also where nobody says that the run is over
         return consumer
 
@@ -247,7 +246,7 @@ class KafkaSource(Source):
             with self._polling:
                 polled: list[Any] = [] if self._stopped else consumer.consume(MESSAGES, POLL)
         except self._client.KafkaException as error:
-            raise InputError(f"cannot be read: {_reason(error)}", file=self.name) from None
+            raise InputError(f"cannot be read: {reason_of(error)}", file=self.name) from None
         return polled
 
     def _check(self, message: Any, ends: set[int]) -> None:
@@ -329,34 +328,6 @@ class KafkaSource(Source):
 def open_kafka(text: str) -> Source:
     """Open a topic by its name."""
     return KafkaSource(text, parse_topic(text))
-
-
-def _properties(path: str) -> dict[str, str]:
-    """Return the properties of a file: a name, an equals sign and a value in each line; # begins a remark."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", file=path) from None
-    found = {}
-    for number, line in enumerate(lines, start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise InputError(f"line {number} is no name=value", file=path)
-            found[name.strip()] = value.strip()
-    return found
-
-
-def _reason(error: Any) -> str:
-    return str(error.args[0].str() if error.args and hasattr(error.args[0], "str") else error)
-
-
-def _import_client(name: str) -> Any:
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        raise MissingExtraError(name, "kafka") from error
-    return confluent_kafka
 
 
 KAFKA = Scheme("kafka", open_kafka)

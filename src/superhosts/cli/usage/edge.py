@@ -25,6 +25,7 @@ from superhosts.cli._options import (
     LinkOptions,
     LocalTime,
     MemoryTotal,
+    OutputQueueOptions,
     SpoolCap,
     WantedOptions,
     shown,
@@ -84,8 +85,9 @@ class Edge:
     ] = None
     link: LinkOptions = field(default_factory=LinkOptions)
     output: Annotated[
-        str | None, worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
-    ] = None
+        list[str], worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
+    ] = field(default_factory=list)
+    queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)

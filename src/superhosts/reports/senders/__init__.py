@@ -1,0 +1,1 @@
+"""Destinations that send: one file for each, and what they share (`base.py`)."""

@@ -1,0 +1,44 @@
+"""Apprise: `apprise:URL` for the hundred and more services that this package knows (Discord, Telegram, Matrix, ntfy …).
+
+The title and the text are those for people. URLs of Apprise hold tokens, so write the address to a file and give
+`--output @FILE`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superhosts.errors import MissingExtraError
+from superhosts.reports.addresses import Address
+from superhosts.reports.batches import Batch
+from superhosts.reports.senders.base import Sender, TemporaryError
+from superhosts.reports.senders.templates import heading, shown_lines
+
+try:
+    import apprise
+except ImportError:
+    raise MissingExtraError("--output apprise:", "apprise") from None
+
+
+class Apprise(Sender):
+    """Notifies through Apprise."""
+
+    hides_path = True
+
+    @classmethod
+    def open(cls, text: str, *, private: bool = False) -> Apprise:
+        """Return the sender of an address, all of whose options belong to Apprise."""
+        scheme, _, url = text.partition(":")
+        return cls(Address(text, scheme, path=url, hides_path=True))
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._notifier: Any = apprise.Apprise()
+        if not self._notifier.add(address.path):
+            raise address.error("Apprise does not know such a URL")
+
+    def deliver(self, batch: Batch) -> None:
+        """Notify once for a batch."""
+        body = "\n".join(shown_lines(batch)) or "no hosts any more"
+        if not self._notifier.notify(title=heading(batch), body=body):
+            raise TemporaryError("Apprise could not deliver")

@@ -1,0 +1,111 @@
+"""A program of the operator's: `exec:/path/to/hook?timeout=10s`, called once for each record.
+
+The arguments are those of FastNetMon's notify script: HOST DIRECTION NUMBER ACTION.
+
+| argument | what it is |
+|---|---|
+| HOST | the address, or the prefix of an IPv6 host |
+| DIRECTION | `incoming`, `outgoing` or `any` |
+| NUMBER | peers of the host (where FastNetMon has packets per second); of a saturated host, its lower bound |
+| ACTION | `ban`, or what `action=` says |
+
+The record is one line of JSON on standard input. No shell is involved. The program has a process group of its own,
+which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
+(EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables of the environment that begin
+with SUPERHOSTS_ may hold keys and are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, ClassVar
+
+from superhosts.reports.addresses import Address
+from superhosts.reports.batches import Batch, Record
+from superhosts.reports.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
+from superhosts.text import printable
+
+TRY_LATER = 75  # EX_TEMPFAIL of sysexits.h
+DIRECTIONS = {"in": "incoming", "out": "outgoing"}
+
+
+class Hook(Sender):
+    """Calls a program for each record."""
+
+    options: ClassVar[tuple[str, ...]] = ("timeout", "action")
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._program = address.path
+        if not Path(self._program).is_absolute() or address.netloc:
+            raise address.error("name a program by its full path, like exec:/usr/local/bin/notify")
+        if not (Path(self._program).is_file() and os.access(self._program, os.X_OK)):
+            raise address.error("no such program, or it may not be executed")
+        self._timeout = address.seconds("timeout", TIMEOUT)
+        self._action = address.options.get("action", "ban")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._begun = ""  # the batch of which some records are done
+        self._done = 0
+
+    def deliver(self, batch: Batch) -> None:
+        """Call the program for all records. A second attempt goes on with the first record that is not done."""
+        if batch.id != self._begun:
+            self._begun, self._done = batch.id, 0
+        refused: list[PermanentError] = []
+        for record in batch.records[self._done :]:
+            try:
+                self._call(record)
+            except PermanentError as error:
+                refused.append(error)
+            self._done += 1
+        if refused:
+            raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
+
+    def abort(self) -> None:
+        """Kill the program."""
+        child = self._child
+        if child is not None:
+            _kill(child)
+
+    def _call(self, record: Record) -> None:
+        peers = record.get("peers")
+        number = record.get("peers_low") if peers is None else peers
+        way = str(record.get("direction") or "any")
+        values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, record.get("action") or self._action)
+        child = self._start([self._program, *map(str, values)])
+        try:
+            _, said = child.communicate(json.dumps(record).encode() + b"\n", self._timeout)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            child.communicate()
+            raise PermanentError(f"the program took longer than {self._timeout:g} s and was killed") from None
+        finally:
+            self._child = None
+            _kill(child)  # what it has left in its group
+        if child.returncode == 0:
+            return
+        last = printable(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        text = f"the program ended with status {child.returncode}" + (f": {last}" if last else "")
+        if child.returncode == TRY_LATER:
+            raise TemporaryError(text)
+        raise PermanentError(text)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SUPERHOSTS_")}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        try:
+            self._child = subprocess.Popen(command, env=kept, start_new_session=True, cwd="/", **pipes)
+        except OSError as error:
+            raise TemporaryError(f"the program cannot be started: {reason_of(error)}") from None
+        return self._child
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a program and its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
