@@ -50,6 +50,11 @@ class Policy:
     cap: int = CAP
 
     @property
+    def least_threshold(self) -> float:
+        """Peers from which on a host may break a rule."""
+        return min((rule.least / KEEP for rule in self.rules), default=math.inf)
+
+    @property
     def least(self) -> float:
         """Peers from which on rows are needed."""
         return min((rule.least for rule in self.rules), default=math.inf)

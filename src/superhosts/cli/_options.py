@@ -488,7 +488,55 @@ class ResultOptions:
 
 
 @dataclass(frozen=True)
-class EndlessResultOptions(ResultOptions):
+class AlertOptions:
+    """Alerts of hosts that break a rule."""
+
+    panel: ClassVar = "Alerts"
+    alerts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Make alerts: one when a host breaks a rule, one each time its peers have doubled, one when it is "
+            "over. FILE keeps them over restarts (superhosts alerts list FILE). Rules are in the file of --config; "
+            "without any, a host with 1024 peers or more is an alert.",
+        ),
+    ] = None
+    alert_to: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE|ADDRESS", help="Where alerts go: an address as --output takes it. May be given several times."
+        ),
+    ] = field(default_factory=list)
+    allow: Annotated[
+        list[str],
+        typer.Option(
+            metavar="HOST",
+            help="Hosts or prefixes of which no alert is wanted, or @FILE of them; with a rule's name behind it, only "
+            "for that rule.",
+        ),
+    ] = field(default_factory=list)
+    never_act: Annotated[
+        list[str],
+        typer.Option(
+            metavar="HOST",
+            help='Hosts or prefixes against which nothing may be done ("act": false), besides your own, private ones, '
+            "public resolvers and root servers.",
+        ),
+    ] = field(default_factory=list)
+    alert_cap: Annotated[
+        int, typer.Option(metavar="COUNT", parser=parse_whole, help="Most alerts that are opened in a window.")
+    ] = 100
+
+
+@dataclass(frozen=True)
+class ScanResultOptions(ResultOptions):
+    """Where results go, with alerts."""
+
+    alerting: AlertOptions = field(default_factory=AlertOptions)
+
+
+@dataclass(frozen=True)
+class EndlessResultOptions(ScanResultOptions):
     """The same for a command that runs without an end."""
 
     output: Annotated[list[str], worded(OUTPUT, f"Also write results to FILE: {ENDLESS_OUTPUT}")] = field(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from superhosts.alerts.machine import Policy
+from superhosts.cli._alerting import check_threshold, open_desk, policy_of
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, make_sender, sending
@@ -54,6 +57,7 @@ class Plan(NamedTuple):
     traffic: Settings  # that the sketches of the edges must have
     settings: HubSettings
     archive: Archive | None
+    policy: Policy  # of alerts
     upward: NatsOptions | None  # connection to the upstream hub
 
 
@@ -71,6 +75,10 @@ def hub(options: HubOptions) -> None:
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
         reloads.add("--output", outputs.reopen)
+        desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
+        if desk is not None:
+            outputs.add(desk)
+            reloads.add("--config and --allow", lambda: desk.reload(_policy(options)))
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
@@ -120,14 +128,24 @@ def make_plan(options: HubOptions) -> Plan:
     check_site(options.site)
     upward = _connect_upward(options)
     traffic = replace(traffic, key=fleet_key(options.cube.key_file))
+    policy, selection = _policy(options), traffic.selection
+    if options.results.alerting.alerts is not None:
+        if options.wanted.threshold is None and options.wanted.top is None:
+            selection = Selection(max(1.0, math.floor(policy.least)))
+        check_threshold(policy, selection)
     settings = HubSettings(
-        selection=traffic.selection,
+        selection=selection,
         sites=tuple(sites),
         grace=parse_seconds(options.grace),
         late=parse_seconds(options.late),
         key=traffic.key,
     )
-    return Plan(outputs, traffic, settings, _open_archive(options, traffic), upward)
+    return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+
+
+def _policy(options: HubOptions) -> Policy:
+    """Return the rules and lists of alerts, as their files are now."""
+    return policy_of(options.results.alerting, options.config)
 
 
 def _check_link(options: HubOptions) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._counters import CountersOutput
@@ -75,11 +76,13 @@ def scan(options: ScanOptions) -> None:
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
+    asked = output_options(options.results, site=options.site)
+    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
-    outputs = open_destinations(
-        output_options(options.results, site=options.site), kind, table=not counters.takes_standard_output
-    )
+    outputs = open_destinations(asked, kind, table=not counters.takes_standard_output)
+    if desk is not None:
+        outputs.add(desk)
     joins = not options.traffic.window and options.save is None  # saved sketches keep the windows that all sites have
     how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))

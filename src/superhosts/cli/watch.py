@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import fail_with
 from superhosts.cli._counters import CountersOutput
@@ -39,11 +40,14 @@ def watch(options: Watch) -> None:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     asked = output_options(options.results, site=options.site)
+    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
     view = None
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(settings, parse_seconds(options.refresh), options.traffic.varying)
     kind = RunKind(endless=True, varying=options.traffic.varying)
     outputs = open_destinations(asked, kind, table=view is None and not counters.takes_standard_output)
+    if desk is not None:
+        outputs.add(desk)
     how = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, counters=counters, view=view, run=replace(how, leaves_open=False))
     run_scan(sources, settings, outputs, errors, manner)

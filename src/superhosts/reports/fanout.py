@@ -23,6 +23,10 @@ class Destinations:
         # Reports that some destination failed to write, and the destinations that have them.
         self._written: dict[tuple[Window | None, int], set[Destination]] = {}
 
+    def add(self, destination: Destination) -> None:
+        """Hand reports to one more destination."""
+        self._destinations.append(destination)
+
     def outlive_reader(self) -> None:
         """Let the run go on when the reader of standard output goes away: its results are wanted elsewhere, too."""
         for destination in self._destinations:

@@ -154,7 +154,7 @@ def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
         yield from (Wanted(line, private=True) for line in found)
 
 
-def _open_all(options: OutputOptions, run: RunKind) -> list[Destination]:
+def open_each(options: OutputOptions, run: RunKind) -> list[Destination]:
     """Open all destinations besides standard output, or none. Those of one name are numbered."""
     opened: list[Destination] = []
     names: Counter[str] = Counter()
@@ -195,7 +195,7 @@ def open_destinations(
         if not options.addresses:
             raise OutputError("standard output is closed; write results to a file with --output")
         wanted = False
-    opened += _open_all(options, run)
+    opened += open_each(options, run)
     if wanted and say is None:
         stdout = StandardOutput(options.format, run)
         stdout.outlives_reader |= bool(opened)

@@ -22,7 +22,7 @@ from superhosts.cli._options import (
     MemoryTotal,
     PairCubeOptions,
     Quiet,
-    ResultOptions,
+    ScanResultOptions,
     ScanTrafficOptions,
     ScanWantedOptions,
     Verbose,
@@ -55,7 +55,7 @@ class Scan:
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
     traffic: ScanTrafficOptions = field(default_factory=ScanTrafficOptions)
     wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
-    results: ResultOptions = field(default_factory=ResultOptions)
+    results: ScanResultOptions = field(default_factory=ScanResultOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
     grace: Annotated[

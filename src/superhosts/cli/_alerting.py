@@ -1,0 +1,87 @@
+"""From options and the configuration file to alerts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from superhosts.alerts.allowing import AllowList, never_act
+from superhosts.alerts.configured import rules_of
+from superhosts.alerts.desk import ALERT_COLUMNS, AlertDesk
+from superhosts.alerts.machine import Policy
+from superhosts.alerts.rules import Rule
+from superhosts.alerts.store import AlertStore
+from superhosts.cli._config import read_config
+from superhosts.cli._console import tell
+from superhosts.cli._options import AlertOptions
+from superhosts.errors import UsageError
+from superhosts.pairs import Part
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import RunKind
+from superhosts.reports.delivery import DeliveryOptions
+from superhosts.reports.opening import OutputOptions, open_each
+from superhosts.selection import Selection
+
+
+def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = ()) -> Policy:
+    """Read rules and lists, as they are now."""
+    tables = read_config(config).rules if config is not None else ()
+    rules = rules_of(tables, str(config)) or [Rule()]
+    allow = AllowList()
+    for text in options.allow:
+        allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")
+    hosts = [text for text in (*own, *options.never_act) if text != "private" and not text.startswith("@")]
+    return Policy(rules, allow, never_act(hosts), options.alert_cap)
+
+
+def for_alerts(settings: Settings, policy: Policy) -> Settings:
+    """Return settings that find the hosts which the rules need. Raise UsageError if they are not looked for."""
+    check_parts(policy, settings.reported_parts)
+    if settings.threshold is None and settings.top is None:
+        return replace(settings, threshold=max(1.0, math.floor(policy.least)))
+    check_threshold(policy, settings.selection)
+    return settings
+
+
+def check_threshold(policy: Policy, selection: Selection) -> None:
+    """Raise UsageError if hosts that break a rule would not be found."""
+    least = policy.least_threshold
+    if selection.threshold is not None and selection.threshold > least:
+        way = f"take --threshold {math.floor(policy.least)} or less, or leave it out"
+        raise UsageError(f"--threshold {selection.threshold:g}: a rule of alerts begins at {least:g} peers; {way}")
+
+
+def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
+    """Raise UsageError if a rule is about something that is not counted."""
+    held = {(part.side, part.direction, part.counts) for part in parts}
+    for rule in policy.rules:
+        if (rule.side, rule.direction, rule.counts) not in held:
+            counted = ", ".join(sorted(" ".join(each) for each in held))
+            what = f"{rule.side} {rule.direction} {rule.counts}"
+            way = "see --watch, --direction, --peers and --count"
+            raise UsageError(f"rule {rule.name}: {what} is not counted, only {counted}; {way}")
+
+
+def open_desk(
+    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, say: Callable[[str], None]
+) -> AlertDesk | None:
+    """Return the destination that makes alerts of rows; None if nobody wants any."""
+    if options.alerts is None:
+        if options.alert_to:
+            raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
+        return None
+    kind = RunKind(ALERT_COLUMNS, endless=True)
+    receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery), kind)
+    return AlertDesk(AlertStore(options.alerts), policy, receivers, say)
+
+
+def with_alerts(
+    options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions
+) -> tuple[Settings, AlertDesk | None]:
+    """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
+    if options.alerts is None and not options.alert_to:
+        return settings, None
+    policy = policy_of(options, config, settings.inner)
+    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, tell)

@@ -1,0 +1,140 @@
+"""Alerts as a user gets them: a run that makes them, the commands that look at them, and receivers that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alerts.test_alerts import row, window
+from first_hour.office import FOLDER
+from superhosts.alerts.desk import AlertDesk
+from superhosts.alerts.machine import Policy
+from superhosts.alerts.rules import Rule
+from superhosts.alerts.store import AlertStore
+from superhosts.errors import OutputError
+from superhosts.pairs import Window
+from superhosts.reports.base import Destination, Report
+
+OFFICE = FOLDER / "office.pcap.gz"
+
+
+def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "superhosts", *map(str, words)]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+def scanned(folder: Path, *words: object) -> list[dict[str, object]]:
+    """Scan the office for alerts; return what was told."""
+    told = folder / "told.jsonl"
+    given = ("--inner", "private", "--window", "2m", "--alerts", folder / "alerts.sqlite", "--alert-to", told)
+    ended = run("scan", OFFICE, FOLDER / "rotated", *given, *words)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(tmp_path: Path) -> None:
+    told = scanned(tmp_path)
+    assert [(each["event"], each["host"]) for each in told] == [
+        ("opened", "10.20.0.80"),
+        ("opened", "10.20.4.17"),
+        ("closed", "10.20.0.80"),
+        ("closed", "10.20.4.17"),
+    ]
+    file = tmp_path / "alerts.sqlite"
+    assert "no open alerts" in run("alerts", "list", file).stderr
+    listed = run("alerts", "list", file, "--all").stdout
+    assert "10.20.4.17" in listed
+    assert "quiet" in listed
+    shown = json.loads(run("alerts", "show", file, "10.20.0.80", "--json").stdout)
+    assert (shown["peak"], shown["opened"], shown["alert"]) == (2600, "2026-03-02T09:06:00Z", told[0]["alert"])
+    assert run("alerts", "show", file, told[0]["alert"]).stdout.startswith("alert")
+    assert len(run("alerts", "export", file).stdout.splitlines()) == 2
+    missing = run("alerts", "show", file, "192.0.2.1")
+    assert missing.returncode == 2
+    assert "192.0.2.1" in missing.stderr
+    assert run("alerts", "list", tmp_path / "missing").returncode == 3
+
+
+def test_rules_of_the_configuration_and_hosts_that_are_allowed(tmp_path: Path) -> None:
+    config = tmp_path / "superhosts.toml"
+    config.write_text("[[rule]]\nname = 'small'\nthreshold = 250\nprefixes = { '10.20.0.0/24' = 2000 }\n")
+    told = scanned(tmp_path, "--config", config, "--allow", "10.20.0.80")
+    assert {(each["rule"], each["host"]) for each in told} == {("small", "10.20.4.17")}
+    assert [each["event"] for each in told].count("opened") == 1
+    assert "grown" in [each["event"] for each in told]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--alert-to", "x.jsonl"], "--alert-to needs --alerts FILE"),
+        (["--alerts", "a.sqlite", "--threshold", "5000"], "a rule of alerts begins at 1024 peers"),
+        (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
+        (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
+        (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),
+    ],
+)
+def test_wrong_options(words: list[str], said: str, tmp_path: Path) -> None:
+    given = [str(tmp_path / word) if word == "a.sqlite" else word for word in words]
+    ended = run("scan", OFFICE, *given)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+
+
+def test_muting_from_the_command_line(tmp_path: Path) -> None:
+    AlertStore(tmp_path / "alerts.sqlite").close()
+    file = tmp_path / "alerts.sqlite"
+    assert "muted until" in run("alerts", "mute", file, "10.20.0.0/16", "--for", "1h").stderr
+    assert scanned(tmp_path) == []
+    assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
+    assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
+    assert run("alerts", "mute", file, "nobody").returncode == 2
+
+
+class Receiver(Destination):
+    """A destination that fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("receiver")
+        self.fails = False
+        self.got: list[str] = []
+
+    def _write(self, report: Report) -> None:
+        if self.fails:
+            raise OutputError("nobody listens")
+        self.got += [each["event"] for each in report.rows]
+
+
+def test_a_receiver_that_fails_delays_neither_detection_nor_loses_an_alert(tmp_path: Path) -> None:
+    receiver, said = Receiver(), list[str]()
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy((Rule(threshold=1000),)), [receiver], said.append)
+    receiver.fails = True
+    desk.write(Report(rows=[row()], window=window(0)))
+    desk.write(Report(rows=[row(peers=5000)], window=window(1)))
+    assert desk.status()["waiting"] == 2
+    assert said == ["ALERTS WAIT: nobody listens"]
+    receiver.fails = False
+    desk.write(Report(rows=[row(peers=5000)], window=window(2)))
+    assert receiver.got == ["opened", "grown"]
+    assert desk.status()["waiting"] == 0
+    assert desk.status()["open"] == 1
+    desk.reload(Policy((Rule("other"),)))
+    assert receiver.got[-1] == "closed"
+    desk.close()
+
+
+def test_rows_without_times_make_no_alerts_and_it_is_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy(), [], said.append)
+    for span in (None, Window(0, 0)):
+        desk.write(Report(rows=[row()], window=span))
+    assert len(said) == 1
+    assert desk.status()["open"] == 0
+    desk.close()
