@@ -49,6 +49,7 @@ class Hook(Sender):
         self._timeout = address.seconds("timeout", TIMEOUT)
         self._action = address.options.get("action", "ban")
         self._child: subprocess.Popen[bytes] | None = None
+        self._aborted = False
         self._begun = ""  # the batch of which some records are done
         self._done = 0
 
@@ -67,7 +68,8 @@ class Hook(Sender):
             raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
 
     def abort(self) -> None:
-        """Kill the program."""
+        """Kill the program, also one that is being started."""
+        self._aborted = True
         child = self._child
         if child is not None:
             _kill(child)
@@ -102,6 +104,8 @@ class Hook(Sender):
             self._child = subprocess.Popen(command, env=kept, start_new_session=True, cwd="/", **pipes)
         except OSError as error:
             raise TemporaryError(f"the program cannot be started: {reason_of(error)}") from None
+        if self._aborted:  # `abort` may have looked before the line above
+            _kill(self._child)
         return self._child
 
 
