@@ -689,3 +689,12 @@ def test_ids_depend_on_the_content_alone() -> None:
     assert len({part.id for part in parts}) == 3
     assert [*batches_of(Report(rows=[]))] == []
     assert [part.records for part in batches_of(Report(rows=[], revision=2))] == [[]]
+
+
+def test_the_page_of_destinations_names_every_scheme_and_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "destinations.md").read_text(encoding="utf-8")
+    for scheme in SENDERS:
+        assert f"`{scheme}:" in page
+        if scheme != "apprise":
+            for option in find_sender(scheme).options:
+                assert f"`{option}`" in page, (scheme, option)

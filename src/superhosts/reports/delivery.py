@@ -92,9 +92,9 @@ class Delivery(Destination):
         self._failed = False  # the last attempt
         self._told = 0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
         if len(self._outbox):
             self._say(f"{self.name}: reports of earlier runs that wait: {len(self._outbox)}")
+        self._thread.start()
 
     @property
     def folder(self) -> Path | None:
