@@ -246,3 +246,30 @@ def test_a_queue_whose_destination_is_gone_is_said(tmp_path: Path) -> None:
     with open_destinations(options, ENDLESS, table=False) as outputs:
         assert isinstance(outputs, Destinations)
     assert "1 report for a destination that --output does not name any more" in said[0]
+
+
+def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
+    """Two runs in one process with the same options: the first has used up its time, the second has not."""
+    options = OutputOptions(outputs=[f"syslog+tcp://127.0.0.1:{free_port()}"], delivery=quick(wait=0.05))
+    for _ in range(2):
+        outputs = open_destinations(options, ENDS, table=False)
+        outputs.write(report(1))
+        with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
+            outputs.__exit__(None)
+    assert options.delivery.deadline.left(DEADLINE) > 0
+    with Receiver(tmp_path, "http") as receiver:
+        address = f"webhook+http://127.0.0.1:{receiver.port}/"
+        outputs = open_destinations(OutputOptions(outputs=[address]), ENDS, table=False)
+        outputs.write(report(1))
+        outputs.__exit__(None)
+        assert len(receiver.wait(1)) == 1
+
+
+def test_a_file_of_addresses_that_others_can_read_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    file = tmp_path / "addresses"
+    file.write_text("syslog://127.0.0.1:514\n")
+    file.chmod(0o644)
+    options = OutputOptions(outputs=[f"@{file}"], delivery=quick(said.append))
+    open_destinations(options, ENDS, table=False).__exit__(None)
+    assert any(f"chmod 600 {file}" in line for line in said)

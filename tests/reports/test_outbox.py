@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from faults import DeadError, at_rename, die, fill_disk
+from faults import DeadError, at_rename, die, fill_disk, full_disk
 from superhosts.errors import UsageError
 from superhosts.reports import outbox as module
 from superhosts.reports.batches import Batch
@@ -123,15 +123,24 @@ def test_the_number_of_batches_is_bounded_too() -> None:
     assert (drain(outbox), outbox.dropped) == (["3", "4"], 3)
 
 
-def test_while_the_disk_is_full_batches_wait_in_memory_and_are_saved_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (lambda: at_rename("*.json", fill_disk), "No space left on device"),
+        (lambda: full_disk(), "File too large"),
+    ],
+)
+def test_while_the_disk_is_full_batches_wait_in_memory_and_are_saved_later(
+    tmp_path: Path, fault: Any, reason: str
+) -> None:
     said: list[str] = []
     one = size_of(batch(0))
     outbox = Outbox(tmp_path, cap=ROOM, memory_cap=2 * one, say=said.append)
     outbox.put(batch(0))
-    with at_rename("*.json", fill_disk):
+    with fault():
         for number in range(1, 4):
             outbox.put(batch(number))
-    assert said == [f"{tmp_path}: cannot be written: No space left on device; reports WAIT IN MEMORY until it can"]
+    assert said == [f"{tmp_path}: cannot be written: {reason}; reports WAIT IN MEMORY until it can"]
     assert (len(outbox), outbox.dropped) == (3, 1)  # The oldest of those in memory.
     assert len([*tmp_path.glob("*.json")]) == 1
     outbox.put(batch(4))

@@ -433,6 +433,14 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     wait_for(lambda: not _lives(parent) and not _lives(child), "both have ended")
 
 
+def test_a_program_may_end_while_its_children_hold_the_pipe(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hook = make_hook(tmp_path, "sleep 1000 &", f"echo $! > {pids}", "exit 0")
+    deliver(f"{hook}?timeout=1s", batch())
+    child = int(pids.read_text())
+    wait_for(lambda: not _lives(child), "it has ended")
+
+
 def test_a_program_is_killed_when_ours_ends(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     hook = make_hook(tmp_path, f"echo $$ > {pids}", "sleep 1000")

@@ -80,15 +80,22 @@ class Hook(Sender):
         way = str(record.get("direction") or "any")
         values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, record.get("action") or self._action)
         child = self._start([self._program, *map(str, values)])
+        said = b""
         try:
             _, said = child.communicate(json.dumps(record).encode() + b"\n", self._timeout)
         except subprocess.TimeoutExpired:
-            _kill(child)
-            child.communicate()
-            raise PermanentError(f"the program took longer than {self._timeout:g} s and was killed") from None
+            if child.poll() is None:
+                text = f"the program took longer than {self._timeout:g} s and was killed"
+                raise PermanentError(text) from None
+            # Otherwise it has ended, and a process that it left behind holds its standard error.
         finally:
             self._child = None
-            _kill(child)  # what it has left in its group
+            _kill(child)  # with what it has left in its group
+            child.wait()
+            for stream in (child.stdin, child.stderr):
+                with contextlib.suppress(OSError):
+                    assert stream is not None
+                    stream.close()
         if child.returncode == 0:
             return
         last = printable(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
