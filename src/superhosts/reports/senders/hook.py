@@ -31,6 +31,7 @@ from superhosts.reports.senders.base import TIMEOUT, PermanentError, Sender, Tem
 from superhosts.text import printable
 
 TRY_LATER = 75  # EX_TEMPFAIL of sysexits.h
+KILLED_WITHIN = 5.0  # seconds
 DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
@@ -91,7 +92,8 @@ class Hook(Sender):
         finally:
             self._child = None
             _kill(child)  # with what it has left in its group
-            child.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # A program of another user cannot be killed.
+                child.wait(KILLED_WITHIN)
             for stream in (child.stdin, child.stderr):
                 with contextlib.suppress(OSError):
                     assert stream is not None
@@ -120,3 +122,5 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     """Kill a program and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(PermissionError):
+        child.kill()
