@@ -52,7 +52,7 @@ def test_a_path(
         (".csv", ENDS, r"must end in"),
         ("a.parquet", ENDLESS, r"Parquet cannot be appended to; name a folder"),
         ("smoke://signal", ENDS, r"--output smoke://signal: unknown scheme"),
-        ("smoke://signal.csv", ENDLESS, r"unknown scheme; known schemes: none"),
+        ("smoke://signal.csv", ENDLESS, r"unknown scheme; known schemes: alertmanager"),
     ],
 )
 def test_what_is_refused(
@@ -65,16 +65,17 @@ def test_what_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "format", "address"),
+    ("options", "format", "addresses"),
     [
-        (OutputOptions(), "table", None),
-        (OutputOptions(json=True, output="a.csv"), "json", "a.csv"),
-        (OutputOptions(output="-"), "json", None),
-        (OutputOptions(csv=True, output="-"), "csv", None),
+        (OutputOptions(), "table", []),
+        (OutputOptions(json=True, outputs=["a.csv"]), "json", ["a.csv"]),
+        (OutputOptions(outputs=["-"]), "json", []),
+        (OutputOptions(csv=True, outputs=["-"]), "csv", []),
+        (OutputOptions(outputs=["a.csv", "-", "b.csv"]), "json", ["a.csv", "b.csv"]),
     ],
 )
-def test_what_standard_output_gets(options: OutputOptions, format: str, address: str | None) -> None:
-    assert (options.format, options.address) == (format, address)
+def test_what_standard_output_gets(options: OutputOptions, format: str, addresses: list[str]) -> None:
+    assert (options.format, options.addresses) == (format, addresses)
 
 
 def test_two_formats_are_one_too_many() -> None:

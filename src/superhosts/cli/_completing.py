@@ -124,6 +124,8 @@ VALUES: dict[str, Values] = {
     "memory": SIZES,
     "memory_total": SIZES,
     "out": ROW_FORMATS,
+    "output_queue_cap": SIZES,
+    "output_wait": DURATIONS,
     "side": SIDES,
     "refresh": ("1s", "3s", "10s"),
     "since": DURATIONS,

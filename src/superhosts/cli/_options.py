@@ -121,7 +121,7 @@ SENT_OUTPUT = (
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    metavar="FILE|ADDRESS",
+    metavar="FILE",
     help="Also write results to FILE (.jsonl, .csv, .parquet), which is replaced. With - they go to standard output, "
     f"as JSON Lines unless --csv is given. {SENT_OUTPUT}",
 )

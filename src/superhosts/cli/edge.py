@@ -66,7 +66,7 @@ def edge(options: EdgeOptions) -> None:
         )
     )
     settings = replace(settings, key=fleet_key(options.cube.key_file))
-    with hold_folder(options.spool), _local_rows(options) as rows:
+    with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
         how = Watching(
@@ -79,14 +79,14 @@ def edge(options: EdgeOptions) -> None:
 @contextmanager
 def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     """Open the destination of the site's own super hosts, if there is one."""
-    if not options.output:
+    if not options.rows.output:
         if options.wanted != WantedOptions():
             raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
         yield None
         return
     run = RunKind(endless=True)
-    delivery = delivery_options(options.queue, options.site, options.spool)
-    wanted = OutputOptions(outputs=options.output, delivery=delivery)
+    delivery = delivery_options(options.rows.queue, options.site, options.spool)
+    wanted = OutputOptions(outputs=options.rows.output, delivery=delivery)
     with open_destinations(wanted, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)
 

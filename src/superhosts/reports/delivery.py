@@ -50,7 +50,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """How reports wait for destinations that send."""
+    """How reports wait for destinations that send. Each run has an object of its own, as its deadline is in it."""
 
     queue: Path | None = None  # a folder with a queue for each destination; None: they wait in memory
     cap: int = 64 << 20  # bytes in the queue of one destination
@@ -74,16 +74,12 @@ class DeliveryOptions:
         return self.queue / f"{address.scheme.replace('+', '-')}-{digest}"
 
 
-MEMORY_QUEUE = DeliveryOptions()
-
-
 class Delivery(Destination):
     """Queues reports, and delivers them in a thread of its own."""
 
-    def __init__(
-        self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions = MEMORY_QUEUE, name: str = ""
-    ) -> None:
-        super().__init__(name or sender.address.shown, run)
+    def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
+        super().__init__(sender.address.shown, run)
+        options = options or DeliveryOptions()
         self.delivered = 0
         self.refused = 0  # batches that the receiver will never take
         self._sender, self._options, self._say = sender, options, options.say
@@ -92,9 +88,9 @@ class Delivery(Destination):
         self._failed = False  # the last attempt
         self._told = 0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
         if len(self._outbox):
             self._say(f"{self.name}: reports of earlier runs that wait: {len(self._outbox)}")
+        self._thread.start()
 
     @property
     def folder(self) -> Path | None:
@@ -162,7 +158,7 @@ class Delivery(Destination):
     def _run(self) -> None:
         pause = self._options.first_pause
         while not self._stopped.is_set():
-            taken = self._outbox.take(IDLE)
+            taken = self._outbox.take(IDLE, self._stopped)
             if taken is None or self._stopped.is_set():
                 continue
             wait = self._attempt(*taken)

@@ -21,16 +21,17 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.durable import exposure_warning
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports import files
 from superhosts.reports.addresses import masked
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, RunKind
-from superhosts.reports.delivery import MEMORY_QUEUE, Delivery, DeliveryOptions
+from superhosts.reports.delivery import Delivery, DeliveryOptions
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
@@ -81,7 +82,7 @@ class OutputOptions:
     json: bool = False
     csv: bool = False
     outputs: Sequence[str] = ()
-    delivery: DeliveryOptions = MEMORY_QUEUE
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
 
     def __post_init__(self) -> None:
         if self.json and self.csv:
@@ -102,13 +103,14 @@ class OutputOptions:
 
 
 def open_destination(
-    address: str, run: RunKind, delivery: DeliveryOptions = MEMORY_QUEUE, *, private: bool = False
+    address: str, run: RunKind, delivery: DeliveryOptions | None = None, *, private: bool = False
 ) -> Destination:
     """Open the destination that an address names. `private`: it comes from a file, so it may hold secrets."""
     scheme = address.partition(":")[0]
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
     if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
         sender = find_sender(scheme).open(address, private=private)
+        delivery = delivery or DeliveryOptions()
         for warning in sender.address.warnings():
             delivery.say(warning)
         return Delivery(sender, run, delivery)
@@ -158,9 +160,13 @@ def open_each(options: OutputOptions, run: RunKind) -> list[Destination]:
     """Open all destinations besides standard output, or none. Those of one name are numbered."""
     opened: list[Destination] = []
     names: Counter[str] = Counter()
+    delivery = replace(options.delivery)  # with a deadline of its own
+    for text in options.addresses:
+        if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
+            delivery.say(warning)
     try:
         for text, private in _wanted(options.addresses):
-            opened.append(open_destination(text, run, options.delivery, private=private))
+            opened.append(open_destination(text, run, delivery, private=private))
             names[opened[-1].name] += 1
             if (number := names[opened[-1].name]) > 1:
                 opened[-1].name += f" ({number})"

@@ -98,10 +98,13 @@ class Outbox:
             self._trim()
             self.changed.notify_all()
 
-    def take(self, wait: float) -> tuple[Item, Batch] | None:
-        """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while."""
+    def take(self, wait: float, stopped: threading.Event | None = None) -> tuple[Item, Batch] | None:
+        """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while.
+
+        Whoever sets `stopped` notifies `changed` afterwards, and this returns at once.
+        """
         with self.changed:
-            if not self._items:
+            if not self._items and not (stopped is not None and stopped.is_set()):
                 self.changed.wait(wait)
             while self._items:
                 item = self._items[0]

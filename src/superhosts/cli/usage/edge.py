@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -40,6 +40,17 @@ class EdgeCubeOptions(FleetCubeOptions):
     """What hosts are counted with, at a site that reads pairs from traffic."""
 
     exact: Exact = None
+
+
+@dataclass(frozen=True)
+class SiteRowsOptions:
+    """Where the rows of this site's own super hosts go."""
+
+    panel: ClassVar = "Results"
+    output: Annotated[
+        list[str], worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
+    ] = field(default_factory=list)
+    queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
 
 
 @dataclass(frozen=True)
@@ -84,10 +95,7 @@ class Edge:
         shown(worded(NATS, "Send sketches to this NATS server: the hub's, or your own."), f"{LOCAL}; with --to none"),
     ] = None
     link: LinkOptions = field(default_factory=LinkOptions)
-    output: Annotated[
-        list[str], worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
-    ] = field(default_factory=list)
-    queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
+    rows: SiteRowsOptions = field(default_factory=SiteRowsOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)

@@ -6,6 +6,7 @@ The title and the text are those for people. URLs of Apprise hold tokens, so wri
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from superhosts.errors import MissingExtraError
@@ -34,7 +35,10 @@ class Apprise(Sender):
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._notifier: Any = apprise.Apprise()
-        if not self._notifier.add(address.path):
+        with warnings.catch_warnings():  # It loads all services now, and with them modules that Python will remove.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            known = self._notifier.add(address.path)
+        if not known:
             raise address.error("Apprise does not know such a URL")
 
     def deliver(self, batch: Batch) -> None:

@@ -31,6 +31,7 @@ from superhosts.reports.senders.base import TIMEOUT, PermanentError, Sender, Tem
 from superhosts.text import printable
 
 TRY_LATER = 75  # EX_TEMPFAIL of sysexits.h
+KILLED_WITHIN = 5.0  # seconds
 DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
@@ -49,6 +50,7 @@ class Hook(Sender):
         self._timeout = address.seconds("timeout", TIMEOUT)
         self._action = address.options.get("action", "ban")
         self._child: subprocess.Popen[bytes] | None = None
+        self._aborted = False
         self._begun = ""  # the batch of which some records are done
         self._done = 0
 
@@ -67,7 +69,8 @@ class Hook(Sender):
             raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
 
     def abort(self) -> None:
-        """Kill the program."""
+        """Kill the program, also one that is being started."""
+        self._aborted = True
         child = self._child
         if child is not None:
             _kill(child)
@@ -78,15 +81,23 @@ class Hook(Sender):
         way = str(record.get("direction") or "any")
         values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, record.get("action") or self._action)
         child = self._start([self._program, *map(str, values)])
+        said = b""
         try:
             _, said = child.communicate(json.dumps(record).encode() + b"\n", self._timeout)
         except subprocess.TimeoutExpired:
-            _kill(child)
-            child.communicate()
-            raise PermanentError(f"the program took longer than {self._timeout:g} s and was killed") from None
+            if child.poll() is None:
+                text = f"the program took longer than {self._timeout:g} s and was killed"
+                raise PermanentError(text) from None
+            # Otherwise it has ended, and a process that it left behind holds its standard error.
         finally:
             self._child = None
-            _kill(child)  # what it has left in its group
+            _kill(child)  # with what it has left in its group
+            with contextlib.suppress(subprocess.TimeoutExpired):  # A program of another user cannot be killed.
+                child.wait(KILLED_WITHIN)
+            for stream in (child.stdin, child.stderr):
+                with contextlib.suppress(OSError):
+                    assert stream is not None
+                    stream.close()
         if child.returncode == 0:
             return
         last = printable(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
@@ -102,6 +113,8 @@ class Hook(Sender):
             self._child = subprocess.Popen(command, env=kept, start_new_session=True, cwd="/", **pipes)
         except OSError as error:
             raise TemporaryError(f"the program cannot be started: {reason_of(error)}") from None
+        if self._aborted:  # `abort` may have looked before the line above
+            _kill(self._child)
         return self._child
 
 
@@ -109,3 +122,5 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     """Kill a program and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(PermissionError):
+        child.kill()

@@ -108,7 +108,7 @@ class Syslog(Sender):
 
     def _connected(self) -> socket.socket:
         """Return the open connection, or a new one if the receiver has closed it."""
-        if self._socket is not None and not self._is_udp and _is_closed(self._socket):
+        if self._socket is not None and not self._is_udp and _is_closed(self._socket, self._timeout):
             self.close()
         if self._socket is None:
             self._socket = self._connect()
@@ -132,7 +132,7 @@ class Syslog(Sender):
         return datagrams
 
 
-def _is_closed(connected: socket.socket) -> bool:
+def _is_closed(connected: socket.socket, timeout: float) -> bool:
     """Return True if the receiver, which never sends anything, has closed a connection."""
     if not select.select([connected], [], [], 0)[0]:
         return False
@@ -144,7 +144,7 @@ def _is_closed(connected: socket.socket) -> bool:
     except OSError as error:
         return "want" not in str(getattr(error, "reason", "")).lower()  # TLS has sent something of its own
     finally:
-        connected.settimeout(10.0)
+        connected.settimeout(timeout)
 
 
 def _word(address: Address, name: str, default: str, most: int) -> str:

@@ -1,0 +1,136 @@
+"""Destinations that send, from the command line: several at once, queues that outlive a process, statuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Run
+from processes import Node, ending, free_port, make_edge, make_hub_on_files, sites_traffic, write_captures
+from receivers import Receiver
+from traffic import MINUTES, NOON, talk, write
+from waiting import wait_for
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> list[Any]:
+    frames = talk("10.0.0.7", 50) + talk("10.0.0.8", 60, NOON + 5 * MINUTES)
+    return ["scan", write(tmp_path / "a.pcap", frames), "-q", "--detector", "exact", "-t", 20]
+
+
+def hosts_in(bodies: list[Any]) -> list[str]:
+    return [record["host"] for got in bodies for record in json.loads(got["body"])["records"]]
+
+
+def test_a_scan_writes_to_several_places(run: Run, scan: list[Any], tmp_path: Path) -> None:
+    with Receiver(tmp_path, "http") as web, Receiver(tmp_path, "tcp") as log:
+        outputs = ["-o", f"webhook+http://127.0.0.1:{web.port}/in", "-o", f"syslog+tcp://127.0.0.1:{log.port}"]
+        files = ["-o", tmp_path / "rows.jsonl", "-o", tmp_path / "rows.csv", "-o", "-"]
+        ended = run(*scan, *outputs, *files, "--site", "ams", "--output-wait", "600s")
+        assert (ended.status, ended.err) == (0, "")
+        assert hosts_in(web.got) == ["10.0.0.7", "10.0.0.8"]
+        assert len(log.wait(2)) == 2
+        assert json.loads(web.got[0]["body"])["site"] == "ams"
+    assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == ended.rows
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 3
+
+
+def test_a_scan_says_what_was_not_delivered(run: Run, scan: list[Any], tmp_path: Path) -> None:
+    address = f"syslog+tcp://127.0.0.1:{free_port()}"
+    ended = run(*scan, "--json", "-o", address, "--output-wait", "0")
+    assert (ended.status, [row["host"] for row in ended.rows]) == (4, ["10.0.0.7", "10.0.0.8"])
+    assert ended.err.splitlines()[-1] == f"superhosts: {address}: 2 reports NOT DELIVERED"
+
+
+def test_the_next_scan_sends_what_waits_on_disk(run: Run, scan: list[Any], tmp_path: Path) -> None:
+    port = free_port()
+    options = ["-o", f"webhook+http://127.0.0.1:{port}/", "--output-queue", tmp_path / "queue"]
+    ended = run(*scan, *options, "--output-wait", "0")
+    assert (ended.status, "they wait in" in ended.err) == (4, True)
+    with Receiver(tmp_path, "http", port=port) as receiver:
+        assert run(*scan, *options, "--output-wait", "600s").status == 0
+        got = receiver.wait(4)
+    assert hosts_in(got) == ["10.0.0.7", "10.0.0.8"] * 2
+    ids = [each["headers"]["webhook-id"] for each in got]
+    assert ids[:2] == ids[2:]  # the same capture again: a receiver may drop it
+
+
+def test_missing_packages_are_named(run: Run, scan: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module, extra, address in (
+        ("nats", "fleet", "nats://host/subject"),
+        ("confluent_kafka", "kafka", "kafka://host/topic"),
+        ("apprise", "apprise", "apprise:json://host"),
+    ):
+        with monkeypatch.context() as patch:
+            for name in ("superhosts.reports.senders.nats", "superhosts.reports.senders.apprise"):
+                patch.delitem(__import__("sys").modules, name, raising=False)
+            patch.setitem(__import__("sys").modules, module, None)
+            ended = run(*scan, "-o", address)
+        assert ended.status == 2
+        assert f"pip install 'superhosts[{extra}]'" in ended.err
+
+
+def test_passwords_on_the_command_line_are_refused(run: Run, scan: list[Any]) -> None:
+    ended = run(*scan, "-o", "nats://me:geheim@host/subject")
+    assert (ended.status, "geheim" in ended.err) == (2, False)
+    assert "--output nats://me@host/subject: every user of this machine can see a password" in ended.err
+
+
+def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
+    """The receiver is down while a hub reports, and is told everything by the next hub; the file has it at once."""
+    port = free_port()
+    address = f"webhook+http://127.0.0.1:{port}/hidden"
+    captures = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
+    hub, link = make_hub_on_files(tmp_path, "-o", address, "-t", "20", sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, "--window", "60s", *map(str, captures))
+    rows = tmp_path / "found.jsonl"
+    status = tmp_path / "hub" / "status.json"
+    with ending(hub, edge):
+        hub.start()
+        hub.wait_ready()
+        edge.start()
+        assert edge.process is not None
+        assert edge.process.wait(600) == 0
+        queue = tmp_path / "hub" / "outputs"
+        wait_for(lambda: len([*queue.glob("*/*.json")]) >= 3, "reports wait on disk")
+        hub.kill()
+        expected = [json.loads(line)["host"] for line in rows.read_text().splitlines()]
+        assert expected
+        with Receiver(tmp_path, "http", port=port) as receiver:
+            hub.start()
+            hub.wait_ready()
+            got = receiver.wait(3)
+            assert hosts_in(got) == expected
+            shown = f"webhook+http://127.0.0.1:{port}/…"
+
+            def delivered() -> Any:
+                outputs = json.loads(status.read_text())["outputs"] if status.exists() else {}
+                return outputs.get(shown, {}).get("delivered", 0) >= 3
+
+            wait_for(lambda: not [*queue.glob("*/*.json")], "the queue is empty")
+            assert hub.end(signal.SIGTERM) == 0
+            assert delivered()
+    assert "hidden" not in hub.words + status.read_text()
+    assert "reports of earlier runs that wait" in hub.words
+
+
+def test_an_edge_sends_its_own_rows(tmp_path: Path) -> None:
+    captures = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
+    with Receiver(tmp_path, "http") as receiver:
+        outputs = ["-o", f"webhook+http://127.0.0.1:{receiver.port}/", "-o", str(tmp_path / "rows.jsonl"), "-t", "20"]
+        link = ["--to", str(tmp_path / "link")]
+        edge: Node = make_edge(tmp_path, "ams", link, "--window", "60s", *outputs, *map(str, captures))
+        with ending(edge):
+            edge.start()
+            got = receiver.wait(2)
+            wait_for(lambda: (tmp_path / "rows.jsonl").exists(), "rows are written")
+            edge.end()
+    rows = [json.loads(line)["host"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert hosts_in(got) == rows
+    assert {json.loads(each["body"])["site"] for each in got} == {"ams"}
+    status = json.loads((tmp_path / "spool-ams" / "status.json").read_text())
+    assert [name.partition(":")[0] for name in status["outputs"]][:1] == ["webhook+http"]
