@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import signal
 import socket
 import struct
 import subprocess
@@ -101,7 +100,7 @@ def storm(seconds: float, seed: int = 1) -> dict[str, int]:
             for each in own:
                 each.close()
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             process.wait()
         found = json.loads(counters.read_text())
         [status] = found["exports"]
