@@ -19,6 +19,10 @@ from superhosts.evaluation.entrants import ENTRANTS
 # Words that say what an option takes, where nothing can be offered: files (the shell completes them), numbers, names.
 FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME"}
 ALSO_FREE = {  # and options of one word with others
+    "--allow": "hosts and prefixes",
+    "--never-act": "hosts and prefixes",
+    "--rule": "rules are named by people",
+    "--why": "a note",
     "--broker-cap": "a disk has any size",
     "--exclude": "prefixes",
     "--filter": "expressions of libpcap",

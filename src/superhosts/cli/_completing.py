@@ -103,6 +103,7 @@ VALUES: dict[str, Values] = {
     "columns": ("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
     "device": ("auto", "cpu", "cuda", "cuda:all"),
     "direction": ("any", "out", "in"),
+    "duration": ("1h", "8h", "1d", "7d", "30d"),
     "peers": ("any", "opened", "answered", "unanswered"),
     "count": ("hosts", "ports", "host-ports"),
     "by": ("address", "address-port"),

@@ -504,7 +504,7 @@ class AlertOptions:
     alert_to: Annotated[
         list[str],
         typer.Option(
-            metavar="FILE|ADDRESS", help="Where alerts go: an address as --output takes it. May be given several times."
+            metavar="ADDRESS", help="Where alerts go: an address as --output takes it. May be given several times."
         ),
     ] = field(default_factory=list)
     allow: Annotated[

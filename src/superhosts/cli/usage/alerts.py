@@ -11,7 +11,7 @@ import typer
 from superhosts.cli._options import JSON
 from superhosts.cli._values import check_seconds
 
-FILE = typer.Argument(metavar="FILE", help="The file of alerts, as given to --alerts.")
+FILE = typer.Argument(metavar="FILE", help="The file in which a run keeps its alerts.")
 RULE = typer.Option(metavar="NAME", help="Only this rule.")
 
 
@@ -40,7 +40,7 @@ class Show:
     """
 
     file: Annotated[Path, FILE]
-    alert: Annotated[str, typer.Argument(metavar="HOST|ID", help="A host, or the id of an alert.")]
+    alert: Annotated[str, typer.Argument(metavar="ALERT", help="A host, or the id of an alert.")]
     json: Annotated[bool, JSON] = False
 
 
@@ -55,12 +55,12 @@ class Mute:
     """
 
     file: Annotated[Path, FILE]
-    host: Annotated[str, typer.Argument(metavar="HOST|PREFIX", help="An address or a prefix.")]
+    host: Annotated[str, typer.Argument(metavar="HOST", help="An address or a prefix.")]
     duration: Annotated[
         str, typer.Option("--for", metavar="DURATION", callback=check_seconds, help="For how long.")
     ] = "30d"
     rule: Annotated[str | None, RULE] = None
-    why: Annotated[str, typer.Option(metavar="TEXT", help="A note for others.")] = ""
+    why: Annotated[str, typer.Option(metavar="NOTE", help="A note for others.")] = ""
     off: Annotated[bool, typer.Option("--off", help="Want alerts again.")] = False
 
 
