@@ -37,6 +37,7 @@ from superhosts.packetdetails import (
     UDP,
     UDP_LITE,
 )
+from superhosts.rawmemory import byte_at, number_at, word_at
 from superhosts.sources.tables.claims import (
     ANSWERED,
     CONVERSATION,
@@ -47,7 +48,6 @@ from superhosts.sources.tables.claims import (
     RECORD,
     UNANSWERED,
 )
-from superhosts.sources.tables.rawmemory import byte_at, number_at, word_at
 from superhosts.sources.tables.textscan import short_word
 
 # What a field is. The numbers are the places of the values in `Values`.
