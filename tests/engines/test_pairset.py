@@ -165,6 +165,24 @@ def test_a_set_and_its_copy_change_apart():
     assert set(passed(first)) == mine  # the tables of the copy, which were freed, are not those of the set
 
 
+def test_tables_are_copied_once_and_only_while_a_copy_has_them():
+    pairs = filled_set()
+    tables = list(pairs._tables)
+    pairs.copy(make_bins(pairs))  # gone at once
+    pairs.merge(filled_set())
+    assert all(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
+    twin = pairs.copy(make_bins(pairs))
+    third = twin.copy(make_bins(pairs))
+    del twin  # the third still has the tables
+    for _ in range(2):
+        pairs.merge(filled_set())
+        assert not any(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
+        own = list(pairs._tables)
+    pairs.merge(filled_set())
+    assert all(mine is table for mine, table in zip(pairs._tables, own, strict=True))
+    assert passed(third) == passed(pairs)
+
+
 def make_bins(pairs: PairSet) -> Bins:
     """Return empty bins like those of a set."""
     return Bins(KEY, key_bits=pairs.bins.key_bits, slice_bits=3, memory=1 << 20, threads=1, grows=True)

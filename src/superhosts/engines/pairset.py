@@ -9,6 +9,7 @@ bits, to which repeats do no harm.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -44,6 +45,12 @@ SHARED_MERGE = 1 << 18  # pairs from which on threads share a merge; fewer would
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
 
+class _Lease:
+    """Exists as long as a set has tables of another set, which then must not change."""
+
+    __slots__ = ("__weakref__",)
+
+
 class PairSet:
     """The distinct pairs of a sketch, of hosts in their mangled form."""
 
@@ -58,7 +65,10 @@ class PairSet:
         self._tables: list[Table | None] = [None] * self.bins.bins
         self._places = Tables.of_bins(self.bins.bins)  # where these are
         self._counts: Numbers = np.zeros(self.bins.bins, np.int64)
-        self._borrowed = np.zeros(self.bins.bins, bool)  # tables that other sets have, too, which must not change
+        self._borrowed = np.zeros(self.bins.bins, bool)  # tables of other sets, which must not change
+        self._leases: list[_Lease] = []  # as long as these exist, the owners of such tables do not change them, either
+        self._lent: list[weakref.ref[_Lease]] = []  # those of others that have tables of this set,
+        self._is_old = np.zeros(self.bins.bins, bool)  # which are these
         self._overflowed = False  # by a merge, which then inserts nothing
         self._later: PairSet | None = None  # a set to be merged, once more is asked than for super hosts
 
@@ -135,7 +145,7 @@ class PairSet:
             # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
             # tables may have, because the bins have a quarter of the sketch's memory.
             table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
-        elif self._borrowed[bin_]:
+        elif self._borrowed[bin_] or self._is_lent(bin_):
             table = copy_table(table, self._counts)
         self._borrowed[bin_] = False
         if table.width < width:
@@ -168,7 +178,6 @@ class PairSet:
         rehash(table, larger, self.bins.key)
         return larger
 
-    @timed("write", amount=lambda _, pairs, other: other.pairs)
     def merge(self, other: PairSet) -> None:
         """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
 
@@ -191,7 +200,9 @@ class PairSet:
             other, self._later = self._later, None
             self._merge(other)
 
+    @timed("write", amount=lambda _, pairs, other: other.pairs)
     def _merge(self, other: PairSet) -> None:
+        """Merge a set now."""
         full = other._counts > 0
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
@@ -216,7 +227,9 @@ class PairSet:
             assert table is not None
             self._put(table)
         self._counts[fresh] = other._counts[fresh]
-        self._borrowed[fresh] = other._borrowed[fresh] = True
+        self._borrowed[fresh] = True
+        if len(fresh):
+            self._leases += other._lend()
 
     def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Table]:
         """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old ones.
@@ -225,8 +238,9 @@ class PairSet:
         """
         is_full = wanted > self._places.sizes[bins] * 3 // 4
         old: list[Table] = []
+        is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
         for width in np.unique(self._places.widths[bins]).tolist():
-            chosen = (self._places.widths[bins] == width) & (is_full | self._borrowed[bins])
+            chosen = (self._places.widths[bins] == width) & (is_full | self._borrowed[bins] | is_lent[bins])
             sizes = self._places.sizes[bins].tolist()
             new = [
                 self._size_for(-(-4 * int(wanted[number]) // 3)) if is_full[number] else sizes[number]
@@ -238,10 +252,14 @@ class PairSet:
                 old.append(before)
                 self._put(table)
         self._borrowed[bins] = False
+        if not self._borrowed.any():
+            self._leases.clear()
         return old
 
     def _put(self, table: Table) -> None:
         """Replace the table of a bin."""
+        if table is not self._tables[table.bin]:
+            self._is_old[table.bin] = False
         self._tables[table.bin] = table
         self._places.put(table)
 
@@ -256,14 +274,27 @@ class PairSet:
     def copy(self, bins: Bins) -> PairSet:
         """Return an independent set with the same pairs and other bins. This one must be drained.
 
-        Both have the same tables; either makes its own before it changes one.
+        Both have the same tables. The copy makes its own before it changes one, and this set does as long as the copy,
+        or a copy of that, has any of them.
         """
         self._complete()
         twin = PairSet(bins, self.limit)
         twin._counts[:] = self._counts
         twin._tables, twin._places = list(self._tables), self._places.copy()
-        self._borrowed[:] = twin._borrowed[:] = True
+        twin._borrowed[:] = True
+        twin._leases = self._lend()
         return twin
+
+    def _lend(self) -> list[_Lease]:
+        """Return what another set has to keep as long as it has tables of this set."""
+        lease = _Lease()
+        self._lent = [*(each for each in self._lent if each() is not None), weakref.ref(lease)]
+        self._is_old[:] = True
+        return [*self._leases, lease]
+
+    def _is_lent(self, bin_: int | None = None) -> bool:
+        """Return True if another set has the table of a bin, or any table of this set."""
+        return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
 
     def pass_to(self, take: Callable[[Portion, int], None], threads: int, *, release: bool = False) -> None:
         """Call take(portion, thread) with the pairs of each table, on several threads. A slice belongs to one thread.
@@ -272,14 +303,14 @@ class PairSet:
         be repeated.
         """
         self._complete()
-        slices = min(self.bins.slices, self.bins.bins)
+        slices, is_lent = min(self.bins.slices, self.bins.bins), self._is_lent()
 
         def work(thread: int) -> None:
             for slice_ in range(thread, slices, threads):
                 for bin_ in range(slice_, self.bins.bins, slices):
                     table = self._tables[bin_]
                     if table is not None and self._counts[bin_]:
-                        take(self._portion(table, release and not self._borrowed[bin_]), thread)
+                        take(self._portion(table, release and not self._borrowed[bin_] and not is_lent), thread)
                     if release:
                         self._tables[bin_] = None
 
