@@ -50,9 +50,7 @@ def test_there_are_many() -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), documented())
-def test_a_documented_command_is_parsed(
-    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_documented_command_is_parsed(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "superhosts.toml").touch()
     name, words = arguments_of(line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -110,16 +112,105 @@ def test_a_large_set_merges_into_a_small_one(mine):
     assert pairs.pairs == len(set(passed(pairs))) == 40_000
 
 
-def test_a_merge_does_not_take_pairs_in_the_order_of_their_table():
-    """In this order, which is that of hashes, a smaller table crowds at its start: minutes for a million pairs."""
-    portions: list[Portion] = []
-    other = set_of_one_host(range(40_000))
-    other.pass_to(lambda portion, _: portions.append(portion), 1)
-    last_peers = set(unpack_portion(portions[0])[1][-4_000:].tolist())
+@pytest.mark.parametrize("host_type", [np.uint32, np.uint64])
+@pytest.mark.parametrize("peer_type", [np.uint32, np.uint64])
+def test_a_merge_has_every_pair_of_both_once(host_type, peer_type):
+    """Peers beyond 32 bits make slots wider, so that tables of two widths are merged."""
+    first = filled_set(host_type)
+    numbers = np.arange(COUNT // 2, COUNT + 1000).astype(peer_type)
+    second = PairSet(make_bins(first), 2 * COUNT)
+    hosts, peers = (numbers % 400).astype(host_type), numbers
+    if peer_type == np.uint64:
+        peers = np.concatenate([numbers, numbers + (np.uint64(1) << np.uint64(40))])
+        hosts = np.concatenate([hosts, hosts])
+    second.bins.add([(hosts, peers)], second.drain)
+    second.drain()
+    expected = sorted({*passed(first), *passed(second)})
+    for one, other in ((first, second), (second, first)):
+        before, counted = passed(one), one.pairs
+        whole = one.copy(make_bins(one))
+        whole.merge(other)
+        for minimum in (1, 3, 12, 13, 20):
+            assert hosts_of(whole, minimum) == heavy(expected, minimum)  # found before the union is made
+        assert sum(peers for _, peers in zip(*[each.tolist() for each in whole.top(5)], strict=True)) > 0
+        assert whole.pairs == len(expected)
+        assert passed(whole) == expected
+        for minimum in (1, 3, 12, 13, 20):
+            assert hosts_of(whole, minimum) == heavy(expected, minimum)
+        whole.merge(other)  # nothing new
+        assert passed(whole) == expected
+        assert (passed(one), one.pairs) == (before, counted)  # a copy is independent
+
+
+def hosts_of(pairs: PairSet, minimum: int) -> dict[int, int]:
+    hosts, peers = pairs.super_hosts(minimum)
+    return dict(zip(hosts[:, 1].tolist(), peers.tolist(), strict=True))
+
+
+def heavy(pairs: list[tuple[int, int]], minimum: int) -> dict[int, int]:
+    return {host: count for host, count in Counter(host for host, _ in pairs).items() if count >= minimum}
+
+
+def test_a_set_and_its_copy_change_apart():
+    first = filled_set()
+    twin = first.copy(make_bins(first))
+    before = passed(first)
+    for pairs, peer in ((first, COUNT), (twin, COUNT + 1)):
+        pairs.bins.add([(np.full(1, 7, np.uint32), np.full(1, peer, np.uint32))], pairs.drain)
+        pairs.drain()
+    mine, others = set(passed(first)), set(passed(twin))
+    assert mine & others == set(before)
+    assert sorted(peer for _, peer in mine ^ others) == [COUNT, COUNT + 1]
+    assert passed(first.copy(make_bins(first)), release=True) == sorted(mine)
+    assert set(passed(first)) == mine  # the tables of the copy, which were freed, are not those of the set
+
+
+def test_tables_are_copied_once_and_only_while_a_copy_has_them():
+    pairs = filled_set()
+    tables = list(pairs._tables)
+    pairs.copy(make_bins(pairs))  # gone at once
+    pairs.merge(filled_set())
+    assert all(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
+    twin = pairs.copy(make_bins(pairs))
+    third = twin.copy(make_bins(pairs))
+    del twin  # the third still has the tables
+    for _ in range(2):
+        pairs.merge(filled_set())
+        assert not any(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
+        own = list(pairs._tables)
+    pairs.merge(filled_set())
+    assert all(mine is table for mine, table in zip(pairs._tables, own, strict=True))
+    assert passed(third) == passed(pairs)
+
+
+def make_bins(pairs: PairSet) -> Bins:
+    """Return empty bins like those of a set."""
+    return Bins(KEY, key_bits=pairs.bins.key_bits, slice_bits=3, memory=1 << 20, threads=1, grows=True)
+
+
+def test_a_merge_beyond_the_limit_inserts_nothing_into_a_table_that_is_too_small():
+    """In the order of hashes, pairs crowd at the start of such a table: minutes for a million pairs."""
     pairs = set_of_one_host(range(40_000, 40_005), limit=10_000)
-    pairs.merge(other)
+    before = passed(pairs)
+    pairs.merge(set_of_one_host(range(40_000)))
     assert pairs.is_over
-    assert len(last_peers & {peer for _, peer in passed(pairs)}) > 100
+    assert passed(pairs) == before
+    pairs.clear()
+    assert not pairs.is_over
+
+
+def test_a_table_gets_its_size_before_pairs_are_merged_into_it():
+    pairs = set_of_one_host(range(40_000, 40_005))
+    pairs.merge(set_of_one_host(range(40_000)))
+    assert pairs.pairs == 40_005
+    longest = max(len(run) for table in pairs._tables if table is not None for run in runs(table))
+    assert longest < 400  # linear probing at three quarters; about 40,000 if all were inserted into a smaller one
+
+
+def runs(table: Table) -> list[np.ndarray]:
+    """Return the runs of full slots of a table of one word."""
+    full = np.flatnonzero(table.slots != table.empty << np.uint64(32))
+    return np.split(full, np.flatnonzero(np.diff(full) > 1) + 1)
 
 
 def test_no_memory_for_a_large_table_is_a_memory_error():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+import superhosts as sh
 from commands import Run
 from superhosts.errors import OutputError
 from superhosts.fleet.edge import Edge
@@ -39,6 +42,28 @@ def test_an_edge_writes_its_own_rows_and_spools_its_sketches(run: Run, tmp_path:
     scanned = run("scan", capture, "--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k")
     assert written == scanned.rows != []
     assert spool.counters.spooled == 3
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, with_rows: bool) -> None:
+    """Every packet is in one sketch; the rows are those of the windows."""
+    capture = write(tmp_path / "three.pcap", three_windows())
+    common = {"memory": "1MiB", "inner": ["10.0.0.0/8"], "device": "cpu", "threads": 1, "threshold": 1000}
+    settings = Settings(window="5m", slide="1m", site="ams", **common)  # type: ignore[arg-type]
+    scan = Scan(open_inputs([capture]), settings, RunOptions(find=with_rows))
+    position = Position(tmp_path, ["three"], settings.fingerprint, print)
+    spool = Spool(tmp_path, "ams", cap=1 << 30, say=print)
+    destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
+    with Destinations([destination]) as destinations:
+        Edge(scan, spool, position, print, rows=LocalRows(destinations, print) if with_rows else None).run()
+    plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), settings.of_panes)}
+    spooled = [sh.load(tmp_path / name) for name in spool.waiting()]
+    assert {each.window: each.entries for each in spooled} == plain
+    assert position.frontier == max(window.end for window in plain)
+    if with_rows:
+        written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+        options = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k"]
+        assert written == run("scan", capture, *options, "--window", "5m", "--slide", "1m").rows != []
 
 
 class Flaky(Destination):

@@ -130,6 +130,7 @@ VALUES: dict[str, Values] = {
     "side": SIDES,
     "refresh": ("1s", "3s", "10s"),
     "since": DURATIONS,
+    "slide": DURATIONS,
     "sites": _enrolled_sites,
     "watch": SIDES,
     "window": DURATIONS,

@@ -140,6 +140,13 @@ SEED = typer.Option(metavar="NUMBER", parser=parse_whole, help="The same seed gi
 SITE = typer.Option(metavar="NAME", help="Name of this site, kept in its sketches; unique in a fleet.")
 STATE = typer.Option(metavar="DIR", help="Where the hub keeps its windows, and the broker its queue and keys.")
 HUB_STATE = Path("superhosts-hub")
+SLIDE = typer.Option(
+    metavar="DURATION",
+    callback=check_duration,
+    show_default="the window, which means that windows do not overlap",
+    help="From the end of one window to the end of the next, like 30s: windows overlap, and each has what came in the "
+    "last --window, which is a multiple of this. Memory: up to one sketch for each slide of a window, and two more.",
+)
 SUPER_HOSTS = typer.Option(metavar="COUNT", callback=check_count, help="Hosts with 1024 or more peers in each window.")
 THRESHOLD = typer.Option(
     "--threshold",
@@ -271,6 +278,7 @@ Since = Annotated[
         metavar="TIME", help="Only windows that end after this time: 2026-11-14T12:00 (UTC), or 1h for an hour ago."
     ),
 ]
+Slide = Annotated[str | None, SLIDE]
 Special = Annotated[
     str,
     typer.Option(
@@ -405,10 +413,11 @@ class ScanTrafficOptions(TrafficOptions):
         str | None,
         shown(
             WINDOW_OR_ALL,
-            f"{defaults.WINDOW}; input that ends and is shorter is one window, but with --save, --memory-total or "
-            "--peers",
+            f"{defaults.WINDOW}; input that ends and is shorter is one window, but with --save, --memory-total, "
+            "--slide or --peers",
         ),
     ] = None
+    slide: Slide = None
     filter: Filter = None
 
 
@@ -417,6 +426,7 @@ class EndlessTrafficOptions(TrafficOptions):
     """The same for traffic that does not end."""
 
     window: Annotated[str, WINDOW] = defaults.WINDOW
+    slide: Slide = None
     filter: Filter = None
 
 

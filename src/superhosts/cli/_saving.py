@@ -42,15 +42,23 @@ class SketchSaver:
         self.unsaved: dict[Path, OutputError] = {}  # the reason of each, already reported
 
     def save(self, result: WindowResult) -> None:
-        """Save a sketch, or report why that failed. A later revision contains everything that this run saved before."""
-        path = self._folder / file_name(result.window, self._settings)
+        """Save a sketch, or report why that failed. A later revision contains everything that this run saved before.
+
+        Of windows that overlap the last pane is saved: the sketch of any window is the union of the files of its panes.
+        """
+        sketch = result.stored
+        if sketch is None:
+            return
+        assert sketch.window is not None
+        path = self._folder / file_name(sketch.window, self._settings)
         try:
             if result.revision == 1 and path.exists():
                 self._older.add(path)
             if path in self._older:
-                merge_saved(result.sketch, path, self._settings)
-            result.sketch.partial |= result.partial
-            result.sketch.save(path)
+                sketch = sketch.copy() if result.slides else sketch  # panes of later windows must not change
+                merge_saved(sketch, path, self._settings)
+            sketch.partial |= result.partial
+            sketch.save(path)
             if path in self._older and result.revision == 1 and not self._quiet:
                 say(merged_into(path))
             self.unsaved.pop(path, None)

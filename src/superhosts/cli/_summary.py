@@ -12,6 +12,7 @@ from typing import Any
 from superhosts.cli._console import say
 from superhosts.cli._progress import short_number
 from superhosts.pipeline.scan import Counters
+from superhosts.pipeline.settings import Settings
 from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.text import counted
 
@@ -76,11 +77,12 @@ class RunTotals:
         }
 
 
-def windows_text(windows: int, length: str, *, is_short: bool = False) -> str:
+def windows_text(windows: int, settings: Settings, *, is_short: bool = False) -> str:
     """Return how many windows of which length there were; if `is_short`, one means that the input was not longer."""
     if is_short and windows == 1:
-        return f"1 window (the input is shorter than {length})"
-    return counted(windows, "window") + ("" if length == "all" else f" of {length}")
+        return f"1 window (the input is shorter than {settings.window})"
+    every = f", one every {settings.slide}" if settings.slides else ""
+    return counted(windows, "window") + ("" if settings.window == "all" else f" of {settings.window}{every}")
 
 
 def tell_end(totals: RunTotals, *, quiet: bool) -> None:

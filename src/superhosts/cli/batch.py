@@ -121,7 +121,7 @@ def _run(
                 raise
         if not place.keep:
             run.clear()
-    totals = RunTotals(run.counters, time.monotonic() - started, windows, windows_text(windows, settings.window))
+    totals = RunTotals(run.counters, time.monotonic() - started, windows, windows_text(windows, settings))
     if not quiet:
         again = f", {run.reused:,} of them from an earlier run" if run.reused else ""
         say(f"{counted(len(captures), 'capture')}, {counted(run.tasks, 'task')}{again}")

@@ -83,7 +83,8 @@ def scan(options: ScanOptions) -> None:
     outputs = open_destinations(asked, kind, table=not counters.takes_standard_output)
     if desk is not None:
         outputs.add(desk)
-    joins = not options.traffic.window and options.save is None  # saved sketches keep the windows that all sites have
+    # Saved sketches keep the windows that all sites have.
+    joins = not options.traffic.window and not settings.slides and options.save is None
     how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))
     with profiled(options.verbose):
@@ -150,7 +151,7 @@ def run_scan(
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
-    text = windows_text(windows, settings.window, is_short=manner.run.joins_short and is_whole)
+    text = windows_text(windows, settings, is_short=manner.run.joins_short and is_whole)
     totals = RunTotals(run.counters, seconds, windows, text)
     tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
     manner.counters.write(totals)

@@ -129,7 +129,7 @@ class EngineSketch(KeyedSketch):
 
     def _copy(self) -> Self:
         engine = self._make_engine()
-        engine.load(self.engine.arrays())
+        engine.copy_from(self.engine)
         return self._twin({**self._state(), "engine": engine})
 
     def _arrays(self) -> Arrays:

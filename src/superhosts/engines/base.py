@@ -146,6 +146,10 @@ class Engine(ABC):
     def load(self, arrays: Arrays) -> None:
         """Replace the state by arrays that `arrays` returned."""
 
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of another engine of the same geometry. This one must be new."""
+        self.load(other.arrays())
+
 
 class SeveralEngines(Engine):
     """One engine per GPU. Batches go to the engines in turn; a query first merges all of them into the first one."""

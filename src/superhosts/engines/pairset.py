@@ -9,15 +9,18 @@ bits, to which repeats do no harm.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.device import run_parallel
+from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Words
 from superhosts.engines.bins import CHUNK, PADDING, Bins, Pool
+from superhosts.engines.pairmerging import Tables, count_missing, fill, unite
 from superhosts.engines.pairtable import (
     Portion,
     Table,
@@ -26,9 +29,10 @@ from superhosts.engines.pairtable import (
     insert_narrow,
     insert_wide,
     make_table,
+    make_tables,
     rehash,
 )
-from superhosts.engines.pairtally import count_pairs, heavy_hosts
+from superhosts.engines.pairtally import count_pairs, heavy_hosts, heavy_hosts_of_two
 from superhosts.stopwatch import timed
 
 Numbers = NDArray[np.int64]
@@ -36,7 +40,15 @@ FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
+SMALL = 1 << 17  # entries that are inserted at once if they are the first
+SHARED_MERGE = 1 << 18  # pairs from which on threads share a merge; fewer would wait for each other more than work
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
+
+
+class _Lease:
+    """Exists as long as a set has tables of another set, which then must not change."""
+
+    __slots__ = ("__weakref__",)
 
 
 class PairSet:
@@ -51,30 +63,64 @@ class PairSet:
         """Discard all pairs and empty the bins."""
         self.bins.clear()
         self._tables: list[Table | None] = [None] * self.bins.bins
+        self._places = Tables.of_bins(self.bins.bins)  # where these are
         self._counts: Numbers = np.zeros(self.bins.bins, np.int64)
+        self._borrowed = np.zeros(self.bins.bins, bool)  # tables of other sets, which must not change
+        self._leases: list[_Lease] = []  # as long as these exist, the owners of such tables do not change them, either
+        self._lent: list[weakref.ref[_Lease]] = []  # those of others that have tables of this set,
+        self._is_old = np.zeros(self.bins.bins, bool)  # which are these
+        self._overflowed = False  # by a merge, which then inserts nothing
+        self._later: PairSet | None = None  # a set to be merged, once more is asked than for super hosts
 
     @property
     def pairs(self) -> int:
         """The number of distinct pairs, without those in the bins."""
+        self._complete()
         return int(self._counts.sum())
 
     @property
     def is_over(self) -> bool:
-        """True if the set has more than `limit` pairs."""
-        return self.pairs > self.limit
+        """True if the set has more than `limit` pairs, or would have them after a merge."""
+        return self._overflowed or (self._later is None and self.pairs > self.limit)
 
     @property
     def memory(self) -> int:
         """Bytes of the tables."""
+        self._complete()
         return sum(table.slots.nbytes for table in self._tables if table is not None)
 
     def drain(self) -> None:
         """Insert the pairs in the bins. If the set goes over its limit, they stay in the bins too."""
         if not self.bins.pending:
             return
+        self._complete()
+        if self._is_small():
+            self._insert_first()
+            self.bins.done()
+            return
         run_parallel(self._insert_next, [(iter(self._portions()),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
+
+    def _is_small(self) -> bool:
+        """Return True if the entries in the bins are the first, few, and narrow."""
+        if self.bins.pending > min(SMALL, self.limit) or any(self._tables):
+            return False
+        pool = self.bins.pool
+        return Portion(*self.bins.filled_chunks(), pool).width == 1
+
+    @timed("write", amount=lambda _, pairs: pairs.bins.pending)
+    def _insert_first(self) -> None:
+        """Insert the first entries, of all bins in one call: they are few, and there are many bins."""
+        portion = Portion(*self.bins.filled_chunks(), self.bins.pool)
+        owners = portion.pool.owner[portion.chunks]
+        edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
+        entries = np.add.reduceat(portion.sizes, edges[:-1])
+        sizes = [self._size_for(max(FIRST_SIZE, 2 * count)) for count in entries.tolist()]
+        bins = owners[edges[:-1]].astype(np.int64)
+        for table in make_tables(sizes, bins.tolist(), 1, self._counts):
+            self._put(table)
+        fill(self._places.at(bins), edges, portion, self.bins.key, self._counts)
 
     def _portions(self) -> list[Portion]:
         """Return the entries of each bin, those with the most first."""
@@ -99,11 +145,14 @@ class PairSet:
             # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
             # tables may have, because the bins have a quarter of the sketch's memory.
             table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
+        elif self._borrowed[bin_] or self._is_lent(bin_):
+            table = copy_table(table, self._counts)
+        self._borrowed[bin_] = False
         if table.width < width:
             table = self._resized(table, table.size, width)
         start, before = (0, 0), int(self._counts[bin_])
         while True:
-            self._tables[bin_] = table
+            self._put(table)
             start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, self.bins.key)
             if start[0] == len(portion.chunks) or self.is_over:
                 return
@@ -130,26 +179,122 @@ class PairSet:
         return larger
 
     def merge(self, other: PairSet) -> None:
-        """Insert the pairs of another set with as many bins. Both must be drained.
+        """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
 
         The pairs of a table are in the order of their hashes. In this order, all of them would crowd at the start of a
-        smaller table, and every search would pass the whole crowd. So the chunks come in random order.
+        table that is too small for them, and every search would pass the whole crowd. So tables first get the size
+        that they need in the end.
+
+        The union of a copy and a small enough set is made only if it is needed: super hosts are found without it.
         """
+        self._complete()
+        other._complete()
+        if self._borrowed.all() and self.pairs + other.pairs <= self.limit:
+            self._later = other.copy(self.bins)
+            return
+        self._merge(other)
 
-        def insert(portion: Portion, _thread: int) -> None:
-            if not self.is_over:
-                order = np.random.default_rng(0).permutation(len(portion.chunks))
-                shuffled = portion._replace(chunks=portion.chunks[order], sizes=portion.sizes[order])
-                self._insert(int(portion.pool.owner[0]), shuffled)
+    def _complete(self) -> None:
+        """Merge the set that was to be merged later."""
+        if self._later is not None:
+            other, self._later = self._later, None
+            self._merge(other)
 
-        other.pass_to(insert, self.bins.threads)
+    @timed("write", amount=lambda _, pairs, other: other.pairs)
+    def _merge(self, other: PairSet) -> None:
+        """Merge a set now."""
+        full = other._counts > 0
+        fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
+        theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
+        for bin_ in shared[self._places.widths[shared] < theirs.widths].tolist():
+            table = self._tables[bin_]
+            assert table is not None
+            self._put(self._resized(table, table.size, int(other._places.widths[bin_])))
+            self._borrowed[bin_] = False
+        mine = self._places.at(shared)
+        rooms = mine.sizes * 3 // 4
+        if (counts + added > rooms).any() or self.pairs + other.pairs > self.limit:
+            added = self._work(other.pairs, partial(count_missing, mine, theirs), len(shared))
+            if self.pairs + added.sum() + other._counts[fresh].sum() > self.limit:
+                self._overflowed = True
+                return
+        kept = self._make_room(shared, counts + added)
+        added = self._work(other.pairs, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
+        del kept  # the tables of mine, which have been copied
+        self._counts[shared] = counts + added
+        for bin_ in fresh.tolist():
+            table = other._tables[bin_]
+            assert table is not None
+            self._put(table)
+        self._counts[fresh] = other._counts[fresh]
+        self._borrowed[fresh] = True
+        if len(fresh):
+            self._leases += other._lend()
+
+    def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Table]:
+        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old ones.
+
+        The new ones have no content yet.
+        """
+        is_full = wanted > self._places.sizes[bins] * 3 // 4
+        old: list[Table] = []
+        is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
+        for width in np.unique(self._places.widths[bins]).tolist():
+            chosen = (self._places.widths[bins] == width) & (is_full | self._borrowed[bins] | is_lent[bins])
+            sizes = self._places.sizes[bins].tolist()
+            new = [
+                self._size_for(-(-4 * int(wanted[number]) // 3)) if is_full[number] else sizes[number]
+                for number in np.flatnonzero(chosen).tolist()
+            ]
+            for table in make_tables(new, bins[chosen].tolist(), width, self._counts):
+                before = self._tables[table.bin]
+                assert before is not None
+                old.append(before)
+                self._put(table)
+        self._borrowed[bins] = False
+        if not self._borrowed.any():
+            self._leases.clear()
+        return old
+
+    def _put(self, table: Table) -> None:
+        """Replace the table of a bin."""
+        if table is not self._tables[table.bin]:
+            self._is_old[table.bin] = False
+        self._tables[table.bin] = table
+        self._places.put(table)
+
+    def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:
+        """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
+        numbers = np.zeros(tables, np.int64)
+        threads = self.bins.threads if pairs >= SHARED_MERGE else 1
+        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, threads)]
+        run_parallel(work, calls, threads)
+        return numbers
 
     def copy(self, bins: Bins) -> PairSet:
-        """Return an independent set with the same pairs and other bins. This one must be drained."""
+        """Return an independent set with the same pairs and other bins. This one must be drained.
+
+        Both have the same tables. The copy makes its own before it changes one, and this set does as long as the copy,
+        or a copy of that, has any of them.
+        """
+        self._complete()
         twin = PairSet(bins, self.limit)
         twin._counts[:] = self._counts
-        twin._tables = [None if table is None else copy_table(table, twin._counts) for table in self._tables]
+        twin._tables, twin._places = list(self._tables), self._places.copy()
+        twin._borrowed[:] = True
+        twin._leases = self._lend()
         return twin
+
+    def _lend(self) -> list[_Lease]:
+        """Return what another set has to keep as long as it has tables of this set."""
+        lease = _Lease()
+        self._lent = [*(each for each in self._lent if each() is not None), weakref.ref(lease)]
+        self._is_old[:] = True
+        return [*self._leases, lease]
+
+    def _is_lent(self, bin_: int | None = None) -> bool:
+        """Return True if another set has the table of a bin, or any table of this set."""
+        return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
 
     def pass_to(self, take: Callable[[Portion, int], None], threads: int, *, release: bool = False) -> None:
         """Call take(portion, thread) with the pairs of each table, on several threads. A slice belongs to one thread.
@@ -157,14 +302,15 @@ class PairSet:
         With `release`, the memory of a table is freed as soon as its pairs were taken. A call that was interrupted can
         be repeated.
         """
-        slices = min(self.bins.slices, self.bins.bins)
+        self._complete()
+        slices, is_lent = min(self.bins.slices, self.bins.bins), self._is_lent()
 
         def work(thread: int) -> None:
             for slice_ in range(thread, slices, threads):
                 for bin_ in range(slice_, self.bins.bins, slices):
                     table = self._tables[bin_]
                     if table is not None and self._counts[bin_]:
-                        take(self._portion(table, release), thread)
+                        take(self._portion(table, release and not self._borrowed[bin_] and not is_lent), thread)
                     if release:
                         self._tables[bin_] = None
 
@@ -192,19 +338,30 @@ class PairSet:
         """Return the mangled hosts (high, low) with at least `threshold` peers, and their numbers of peers."""
         minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
 
-        def ask(tables: list[Table]) -> list[tuple[Words, Numbers]]:
-            return [heavy_hosts(table, minimum, bits) for table in tables]
+        sides = [self._tables] if self._later is None else [self._tables, self._later._tables]
+        counts = self._counts if self._later is None else self._counts + self._later._counts
+        bins = np.flatnonzero(counts >= minimum).tolist()
 
-        tables = [table for table in self._tables if table is not None and self._counts[table.bin] >= minimum]
+        def ask(bins: list[int]) -> list[tuple[Words, Numbers]]:
+            return [self._heavy([side[bin_] for side in sides], minimum, bits) for bin_ in bins]
+
         threads = self.bins.threads
-        answers = run_parallel(ask, [(tables[thread::threads],) for thread in range(threads)], threads)
+        answers = run_parallel(ask, [(bins[thread::threads],) for thread in range(threads)], threads)
         found = [each for answer in answers for each in answer]
         hosts = [np.empty((0, 2), np.uint64), *(hosts for hosts, _ in found)]
         return np.concatenate(hosts), np.concatenate([np.empty(0, np.int64), *(peers for _, peers in found)])
 
+    def _heavy(self, tables: list[Table | None], minimum: int, bits: int) -> tuple[Words, Numbers]:
+        """Return the hosts with enough peers in the union of one or two tables of a bin."""
+        first, *others = (table for table in tables if table is not None)
+        if not others:
+            return heavy_hosts(first, minimum, bits)
+        return heavy_hosts_of_two(first, others[0], minimum, bits, self.bins.key)
+
     def top(self, count: int) -> tuple[Words, Numbers]:
         """Return at least the `count` hosts with the most peers, or all hosts if there are fewer."""
-        threshold = max(1, self.pairs // count)  # At most `count` hosts can have as many peers.
+        most = int(self._counts.sum()) + (0 if self._later is None else self._later.pairs)
+        threshold = max(1, most // count)  # At most `count` hosts can have as many peers.
         found = self.super_hosts(threshold)
         while len(found[1]) < count and threshold > 1:
             threshold = max(1, threshold // 4)
@@ -213,6 +370,7 @@ class PairSet:
 
     def peers_of(self, mangled: Words) -> Numbers:
         """Return the numbers of peers of mangled hosts (high, low)."""
+        self._complete()
         hosts, places = np.unique(mangled, axis=0, return_inverse=True)
         bins = hosts[:, 1].astype(np.int64) & (self.bins.bins - 1)
         peers = np.zeros(len(hosts), np.int64)

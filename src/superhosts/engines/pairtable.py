@@ -11,6 +11,8 @@ The size of a table is any number: the hash is scaled to it by a multiplication.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +37,17 @@ class Table(NamedTuple):
     empty: np.uint64  # low word of the mangled host in an empty slot
     bin: int
     counts: NDArray[np.int64]  # pairs in the table of each bin, for all bins
+    address: int  # of the slots, which takes a while to find out
 
     @property
     def size(self) -> int:
         """The number of slots."""
         return len(self.slots) // self.width
+
+    @property
+    def room(self) -> int:
+        """The most pairs that it takes, as `capacity` says, in plain Python."""
+        return self.size * 3 // 4
 
 
 class Portion(NamedTuple):
@@ -52,7 +60,8 @@ class Portion(NamedTuple):
     @property
     def width(self) -> int:
         """Words of an entry."""
-        return entry_width(self.pool)
+        # As plain Python: a compiled call that takes a moment costs another one, in which other threads get the lock.
+        return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
 
 
 def _zeros(words: int) -> Words:
@@ -73,14 +82,29 @@ def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> T
     slots = _zeros(size * width)
     if bin_ == 0:
         slots[max(0, width - 2) :: width] = 1 << 32 if width == 1 else 1
-    return Table(slots, width, np.uint64(bin_ == 0), bin_, counts)
+    return Table(slots, width, np.uint64(bin_ == 0), bin_, counts, slots.ctypes.data)
 
 
 def copy_table(table: Table, counts: NDArray[np.int64]) -> Table:
     """Return a table with the same pairs that uses other counts."""
     slots = _zeros(len(table.slots))
     slots[:] = table.slots
-    return table._replace(slots=slots, counts=counts)
+    return table._replace(slots=slots, counts=counts, address=slots.ctypes.data)
+
+
+def make_tables(sizes: Sequence[int], bins: Sequence[int], width: int, counts: NDArray[np.int64]) -> list[Table]:
+    """Return tables of these sizes in one piece of memory, without content.
+
+    The C library keeps that memory for the next such tables: mapping it anew would take longer than filling it.
+    """
+    edges = [0, *accumulate(size * width for size in sizes)]
+    words = np.empty(edges[-1], np.uint64)
+    first = words.ctypes.data
+    none, one = np.uint64(0), np.uint64(1)
+    return [
+        Table(words[a:b], width, none if bin_ else one, bin_, counts, first + 8 * a)
+        for (a, b), bin_ in zip(pairwise(edges), bins, strict=True)
+    ]
 
 
 @compiled
@@ -109,7 +133,7 @@ def insert_narrow(start: tuple[int, int], portion: Portion, table: Table, key: K
     for number in range(start[0], len(chunks)):
         first = chunks[number] * CHUNK
         pairs = entries[first : first + sizes[number]]
-        _find_places(pairs, size, places, key)
+        find_places(pairs, size, places, key)
         left = 0
         for i in range(offset, len(pairs)):
             pair, place = pairs[i], int(places[i])
@@ -159,7 +183,7 @@ def insert_wide(start: tuple[int, int], portion: Portion, table: Table, key: Key
             high = entries[j] if given == 3 else np.uint64(0)
             low = entries[j] >> np.uint64(32) if given == 1 else entries[j + given - 2]
             peer = entries[j] & np.uint64(MASK32) if given == 1 else entries[j + given - 1]
-            place = _place(high, low, peer, size, key) * width
+            place = place_of(high, low, peer, size, key) * width
             while True:
                 found = slots[place + width - 2]
                 if found == low and slots[place + width - 1] == peer and (width == 2 or slots[place] == high):
@@ -182,7 +206,7 @@ def insert_wide(start: tuple[int, int], portion: Portion, table: Table, key: Key
 
 
 @compiled
-def _find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -> None:
+def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -> None:
     """Write the slot at which the search for each pair of one word begins to `places`.
 
     It is a hash of the mangled host and the peer in 32-bit products, which vector registers have: three times as fast
@@ -200,10 +224,37 @@ def _find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) 
 
 
 @compiled
-def _place(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
+def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
     """Return the slot at which the search for a pair begins."""
     hash_ = np.uint64(pair_hash(fold(high, low, key), peer, key))
     return np.int64(((hash_ >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
+
+
+@compiled
+def find_pairs(pairs: Words, table: Table, which: NDArray[np.int64], known: NDArray[np.bool_], key: Key) -> None:
+    """Mark the pairs (high, low, peer), at most a chunk of them, that a table has: known[which[i]] for pair i."""
+    slots, width, empty = table.slots, table.width, table.empty
+    last = len(slots) - width
+    if width == 1:
+        narrow, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
+        for i in range(len(pairs)):
+            narrow[i] = (pairs[i, 1] << np.uint64(32)) | (pairs[i, 2] & np.uint64(MASK32))
+        find_places(narrow[: len(pairs)], np.uint32(len(slots)), places, key)
+        for i in range(len(pairs)):
+            pair, place = narrow[i], int(places[i])
+            while slots[place] != pair and slots[place] != empty << np.uint64(32):
+                place = place + 1 if place < last else 0
+            known[which[i]] = slots[place] == pair and pairs[i, 2] <= np.uint64(MASK32)
+        return
+    for i in range(len(pairs)):
+        high, low, peer = pairs[i, 0], pairs[i, 1], pairs[i, 2]
+        slot = place_of(high, low, peer, len(slots) // width, key) * width
+        while slots[slot + width - 2] != empty:
+            is_like = slots[slot + width - 2] == low and slots[slot + width - 1] == peer
+            if is_like and (width == 2 or slots[slot] == high):
+                known[which[i]] = True
+                break
+            slot = slot + width if slot < last else 0
 
 
 @compiled
@@ -221,7 +272,7 @@ def rehash(old: Table, new: Table, key: Key) -> None:
         if low == empty:
             continue
         peer = slots[j] & np.uint64(MASK32) if width == 1 else slots[j + width - 1]
-        place = _place(high, low, peer, size, key) * wide
+        place = place_of(high, low, peer, size, key) * wide
         while others[place + wide - 2] != empty:
             place += wide
             if place == len(others):
@@ -252,7 +303,7 @@ def _rehash_narrow(old: Table, new: Table, key: Key) -> None:
             for j in range(start, min(start + CHUNK, end)):
                 pairs[count] = slots[j]
                 count += slots[j] != empty
-            _find_places(pairs[:count], size, places, key)
+            find_places(pairs[:count], size, places, key)
             for i in range(count):
                 place = int(places[i])
                 if place >= run and max(place, behind) <= last and others[max(place, behind)] == empty:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import BLOCK, cache_shift
-from superhosts.engines.pairtable import Table
+from superhosts.engines.bins import BLOCK, CHUNK, cache_shift
+from superhosts.engines.pairtable import Table, find_pairs
+from superhosts.hashing import MASK32, Key
 
 GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
 HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
@@ -22,21 +23,83 @@ def heavy_hosts(table: Table, minimum: int, bin_bits: int) -> tuple[Words, NDArr
 
     Pairs are first counted by groups of hosts, and hosts only in groups that have enough.
     """
-    heavy = _heavy_groups(table, minimum, bin_bits)
+    groups = np.zeros(1 << GROUP_BITS, np.int32)
+    _count_groups(table, bin_bits, groups)
+    heavy = groups >= minimum
     if not heavy.any():
         return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
     tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
-    block = np.zeros((BLOCK, 2), np.uint64)
-    start, used = np.int64(0), np.int64(0)  # numba would compile callees for a literal 0, too.
+    block, none = np.zeros((BLOCK, 2), np.uint64), np.zeros(0, np.bool_)
+    tally, _ = _count_table(table, heavy, bin_bits, none, np.int64(0), block, tally)
+    enough = tally.counts >= minimum
+    return tally.hosts[enough], tally.counts[enough]
+
+
+@compiled
+def heavy_hosts_of_two(
+    table: Table, other: Table, minimum: int, bin_bits: int, key: Key
+) -> tuple[Words, NDArray[np.int64]]:
+    """Return the same of the union of two tables of a bin, which need not be made for it.
+
+    A group of hosts has at most the pairs of both tables. Only of the few groups that may have enough are the pairs of
+    one table looked up in the other, so that those of both count once.
+    """
+    groups = np.zeros(1 << GROUP_BITS, np.int32)
+    _count_groups(table, bin_bits, groups)
+    _count_groups(other, bin_bits, groups)
+    heavy = groups >= minimum
+    if not heavy.any():
+        return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
+    tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
+    block, none = np.zeros((BLOCK, 2), np.uint64), np.zeros(0, np.bool_)
+    tally, used = _count_table(table, heavy, bin_bits, none, np.int64(0), block, tally)
+    known = _known_pairs(other, table, heavy, bin_bits, key)
+    tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally)
+    enough = tally.counts >= minimum
+    return tally.hosts[enough], tally.counts[enough]
+
+
+@compiled
+def _count_table(
+    table: Table,
+    heavy: NDArray[np.bool_],
+    bin_bits: int,
+    known: NDArray[np.bool_],
+    used: int,
+    block: Words,
+    tally: Tally,
+) -> tuple[Tally, int]:
+    """Count the pairs of the hosts of heavy groups, but those that are marked as known, if any are."""
+    start = np.int64(0)  # numba would compile callees for a literal 0, too.
     while start < len(table.slots):
-        start, size = _gather(start, table, heavy, bin_bits, block)
+        start, size = _gather(start, table, heavy, bin_bits, known, block)
         done = np.int64(0)
         while done < size:
             done, used = _count_hosts(done, size, used, block, tally)
             if 2 * used >= len(tally.counts):
                 tally = _twice(tally)
-    enough = tally.counts >= minimum
-    return tally.hosts[enough], tally.counts[enough]
+    return tally, used
+
+
+@compiled
+def _known_pairs(table: Table, other: Table, heavy: NDArray[np.bool_], bin_bits: int, key: Key) -> NDArray[np.bool_]:
+    """Return which slots of a table have a pair of a heavy group that is in the other table, too."""
+    slots, width, empty = table.slots, table.width, table.empty
+    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
+    known = np.zeros(len(slots) // width, np.bool_)
+    found, which = np.empty((CHUNK, 3), np.uint64), np.empty(CHUNK, np.int64)
+    count = 0
+    for j in range(0, len(slots), width):
+        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
+        which[count] = j // width
+        found[count, 0] = slots[j] if width == 3 else np.uint64(0)
+        found[count, 1] = low
+        found[count, 2] = slots[j] & np.uint64(MASK32) if width == 1 else slots[j + width - 1]
+        count += heavy[(low >> shift) & mask] & (low != empty)
+        if count == CHUNK or (j + width == len(slots)):
+            find_pairs(found[:count], other, which, known, key)
+            count = 0
+    return known
 
 
 class Tally(NamedTuple):
@@ -47,22 +110,23 @@ class Tally(NamedTuple):
 
 
 @compiled
-def _heavy_groups(table: Table, minimum: int, bin_bits: int) -> NDArray[np.bool_]:
-    """Return which groups of hosts have at least `minimum` pairs. Some bits of a mangled host are its group."""
+def _count_groups(table: Table, bin_bits: int, counts: NDArray[np.int32]) -> None:
+    """Count the pairs of each group of hosts. Some bits of a mangled host are its group."""
     slots, width, empty = table.slots, table.width, table.empty
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    counts = np.zeros(1 << GROUP_BITS, np.int32)
     for j in range(0, len(slots), width):
         low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
         counts[(low >> shift) & mask] += low != empty
-    return counts >= minimum
 
 
 @compiled
-def _gather(start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, block: Words) -> tuple[int, int]:
+def _gather(
+    start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, known: NDArray[np.bool_], block: Words
+) -> tuple[int, int]:
     """Copy the mangled hosts of heavy groups from the slots of a table, from word `start` on, until a block is full.
 
-    Return the word at which it stopped and the number of hosts. A branch for each slot would be mispredicted.
+    Slots that are `known` are left out. Return the word at which it stopped and the number of hosts. A branch for each
+    slot would be mispredicted.
     """
     slots, width, empty = table.slots, table.width, table.empty
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
@@ -73,7 +137,7 @@ def _gather(start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, b
         low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
         block[size, 0] = slots[j] if width == 3 else np.uint64(0)
         block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != empty)
+        size += heavy[(low >> shift) & mask] & (low != empty) & (len(known) == 0 or not known[j // width])
     return len(slots), size
 
 

@@ -72,6 +72,10 @@ def check_settings(settings: Settings) -> Settings:
         raise UsageError(
             f"--window {settings.window}: all sites need the same windows, of whole seconds; write it like 5m"
         )
+    if settings.slide and parse_duration(settings.slide) % SECOND:
+        raise UsageError(
+            f"--slide {settings.slide}: all sites need the same panes, of whole seconds; write it like 30s"
+        )
     return settings.with_threshold()
 
 
@@ -108,10 +112,11 @@ class Edge:
         self.counters.interrupted += self._note.tell_lost()
         writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
-            self.counters.windows += 1
-            if writer is not None:
-                writer.offer(result.sketch)
-            elif self.write(result.sketch):
+            sketch = result.stored  # of windows that overlap, the last pane: every packet is sent once
+            self.counters.windows += sketch is not None
+            if sketch is not None and writer is not None:
+                writer.offer(sketch)
+            elif sketch is not None and self.write(sketch):
                 self._advance(result.window)
             if self._rows is not None:
                 self._rows.add(result, exports_of(self._scan.sources))

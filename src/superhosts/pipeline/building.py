@@ -50,6 +50,8 @@ class WindowResult(SuperHosts):
         self.partial = False  # interrupted while it was open: more packets would have come
         self.drops: int | None = None  # packets that live captures have lost in this window; None: there are none
         self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
+        self.slides = False  # the window is one of those that overlap
+        self.pane: Sketch | None = None  # the last pane of such a window; None: nothing came in it
 
     @property
     def sketch(self) -> Sketch:
@@ -59,9 +61,14 @@ class WindowResult(SuperHosts):
             raise UsageError(f"the sketch of this window was freed when the next window came; {way}")
         return self._sketch
 
+    @property
+    def stored(self) -> Sketch | None:
+        """The sketch that files and hubs get, so that every packet is in one of them: of the window, or of its pane."""
+        return self.pane if self.slides else self.sketch
+
     def free_sketch(self) -> None:
         """Free the memory of the sketch, unless the caller has it elsewhere, too."""
-        self._sketch = None
+        self._sketch = self.pane = None
 
 
 class _Monitored(NamedTuple):
@@ -188,6 +195,11 @@ class WindowBuilder:
 
     def close(self, start: int, window: Window) -> WindowResult:
         """Return the window that begins at `start`; an empty one if no packet came."""
+        closed = self.close_pane(start, window)
+        return self.result(closed.sketch, window, closed.packets)
+
+    def close_pane(self, start: int, window: Window) -> WindowResult:
+        """Return the same without looking for its super hosts: it is a pane of windows that overlap."""
         opened = self._open.pop(start, None) or self._new()
         self._fill(opened, whole=True)
         sketch, site = opened.sketch, self._settings.site
@@ -196,17 +208,23 @@ class WindowBuilder:
             {"site": site, "start": window.start, "end": window.end, **part.fields, "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
-        found, left_out = self.search(sketch) if self._find else (SuperHosts.none(), 0)
-        largest = None if len(found) or not self._find else next(iter(self._monitored(sketch).top(1)), None)
-        return WindowResult(window, found, sketch, opened.packets, largest, left_out)
+        return WindowResult(window, SuperHosts.none(), sketch, opened.packets)
 
-    def peek(self, start: int, window: Window) -> WindowResult | None:
+    def result(self, sketch: Sketch, window: Window, packets: int) -> WindowResult:
+        """Return a window with its super hosts, if these are looked for."""
+        if not self._find:
+            return WindowResult(window, SuperHosts.none(), sketch, packets)
+        found, left_out = self.search(sketch)
+        largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
+        return WindowResult(window, found, sketch, packets, largest, left_out)
+
+    def peek(self, start: int, window: Window, *, is_pane: bool = False) -> WindowResult | None:
         """Return the window that begins at `start` as it is now, None if it is not open. It goes on as if not asked."""
         opened = self._open.get(start)
         if opened is None:
             return None
         self._fill(opened)
-        found, left_out = self.search(opened.sketch)
+        found, left_out = (SuperHosts.none(), 0) if is_pane else self.search(opened.sketch)
         return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
 
     def clear(self) -> None:

@@ -24,6 +24,7 @@ from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.sliding import SlidingPanes
 from superhosts.sources.base import Source
 from superhosts.sources.live import Following
 from superhosts.sources.streams import Stopped
@@ -165,10 +166,12 @@ class Scan:
         # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None
         self._follows = any(source.live and (timed or source.replays or source.loses) for source in self.sources)
+        slides = settings.slides and options.find  # or the windows are its panes
+        gaps = GAPS if options.is_sensor else settings.panes - 1 if slides else 0  # panes in which nothing came
         self._windows = TumblingWindows(
-            None if settings.window == "all" else parse_duration(settings.window),
+            None if settings.window == "all" else parse_duration(settings.slide or settings.window),
             resume_from=options.resume_from,
-            gaps=GAPS if self._follows and options.is_sensor else 0,
+            gaps=gaps if self._follows else 0,
             reopens=options.reopens or (timed and not self._follows),
             revises=options.revises and all(source.replays and not source.live for source in self.sources),
             wall=options.wall if self._follows and options.is_sensor else None,
@@ -178,12 +181,18 @@ class Scan:
         live = any(source.live for source in self.sources)
         self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
         self._builder.sorts = settings.has_contacts and len(self.sources) > 1
+        self._sliding = self._slide(self._builder) if slides else None
+        self._last_pane: int | None = None
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
         self._revised = 0
         self._taken = 0  # packets that the windows have got
         self._has_begun = False
         self._is_over = False  # the run has come to its end
+
+    def _slide(self, builder: WindowBuilder) -> SlidingPanes:
+        lengths = parse_duration(self.settings.window), parse_duration(self.settings.slide)
+        return SlidingPanes(*lengths, builder.result)
 
     def __repr__(self) -> str:
         """Say what is scanned, how, and how far it has come."""
@@ -195,7 +204,8 @@ class Scan:
             packets, pairs = self._taken, self._builder.pairs
         reached = f" ({counted(packets, 'packet')}, {counted(pairs, 'pair')})" if self._has_begun else ""
         memory = settings.geometry or format_size(parse_size(settings.memory))
-        words = [inputs, f"window {settings.window}", f"{settings.detector} {memory}", settings.device]
+        slide = f" by {settings.slide}" if settings.slides else ""
+        words = [inputs, f"window {settings.window}{slide}", f"{settings.detector} {memory}", settings.device]
         return f"<Scan: {', '.join(words)}; {state}{reached}>"
 
     @property
@@ -242,8 +252,11 @@ class Scan:
 
         The window goes on as if nobody had asked. Its sketch is not to be kept or changed.
         """
-        window = self.open_window()
-        return None if window is None else self._builder.peek(self._start_of(window), window)
+        window, sliding = self.open_window(), self._sliding
+        if window is None:
+            return None
+        found = self._builder.peek(self._start_of(window), window, is_pane=sliding is not None)
+        return found if sliding is None or found is None else sliding.peek(found)
 
     def pending(self) -> int:
         """Return the packets that are in no window that was yielded: their windows are open, or not open yet."""
@@ -371,13 +384,22 @@ class Scan:
         elif isinstance(event, Jump):
             if self._following is not None:
                 self._following.forget_clock()
+            if self._sliding is not None:
+                self._sliding.clear()
             if self.on_jump is not None:
                 self.on_jump(event)
         else:
             start = self._builder.join(event.starts) if event.starts else self._start_of(event.window)
-            result = self._builder.close(start, event.window)
-            result.drops = self._drops(event.window)
-            yield result
+            if self._sliding is None:
+                result = self._builder.close(start, event.window)
+                result.drops = self._drops(event.window)
+                yield result
+                return
+            pane = self._builder.close_pane(start, event.window)
+            self._last_pane = event.window.start // (event.window.end - event.window.start)
+            pane.drops = self._drops(event.window)
+            is_shown = self._options.is_sensor  # a sensor shows that it is alive
+            yield from (window for window in self._sliding.add(pane) if window.packets or is_shown)
 
     def _drops(self, window: Window) -> int | None:
         """Return the packets that live captures have lost in a window; None if there are no live captures."""
@@ -406,27 +428,47 @@ class Scan:
     def _revise(self) -> Iterator[WindowResult]:
         """Read the windows again for which packets came too late, and yield them whole."""
         assert self._windows.length is not None
-        length = self._windows.length
+        length, panes = self._windows.length, self.settings.panes if self._sliding is not None else 1
+        late = dict(self._windows.put_off)
         # All is counted already. If it matters who opened, a window is put in order as a whole: its packets come file
         # by file.
         gathers = 1 << 62 if self.settings.has_contacts else None
         builder = WindowBuilder(self.settings, self._make_detector, find=self._options.find, gathers=gathers)
         builder.sorts = self.settings.has_contacts
-        with closing(SecondReading(length, self._windows.put_off, self._options.limits)) as second:
+        sliding = None if self._sliding is None else self._slide(builder)
+        wanted = {near for index in late for near in range(index - panes + 1, index + panes)}
+        with closing(SecondReading(length, wanted, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():
                 window = Window(index * length, (index + 1) * length)
                 for batch in batches:
                     builder.update(window.start, batch)
-                result = builder.close(window.start, window)
-                late = self._windows.was_read_again(index)
-                result.revision = 2 if result.packets > late else 1  # or all of it was late: it is new
-                self._revised += result.revision > 1
-                yield result
-                del result
+                if sliding is None:
+                    results = iter([builder.close(window.start, window)])
+                else:
+                    results = sliding.add(builder.close_pane(window.start, window))
+                yield from self._revised_ones(results, late, panes)
+                if index in late:
+                    self._windows.was_read_again(index)
                 if self._stopping:
                     return
+        if sliding is not None and self._last_pane is not None:
+            yield from self._revised_ones(sliding.advance(self._last_pane + 1), late, panes)
+
+    def _revised_ones(
+        self, results: Iterator[WindowResult], late: dict[int, int], panes: int
+    ) -> Iterator[WindowResult]:
+        """Yield the windows that lacked packets, of which `late` has the number for each pane, as their revision."""
+        assert self._windows.length is not None
+        for result in results:
+            last = result.window.end // self._windows.length - 1
+            lacked = sum(late.get(index, 0) for index in range(last - panes + 1, last + 1))
+            if lacked:
+                result.revision = 2 if result.packets > lacked else 1  # or all of it was late: it is new
+                self._revised += result.revision > 1
+                yield result
+            del result
 
     def _read_again(self, source: Source, second: SecondReading) -> bool:
         """Read an input a second time; False if the scan was stopped."""

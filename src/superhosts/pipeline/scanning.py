@@ -29,6 +29,7 @@ def scan(
     threshold: float | None = None,
     top: int | None = None,
     window: str | None = None,
+    slide: str = "",
     detector: str = "cube",
     memory: str | int = defaults.MEMORY,
     geometry: str = "",
@@ -77,7 +78,8 @@ def scan(
     How:
 
     - `window`: a length like "5m", or "all" for one window. Without it, inputs that end and are together shorter than 5
-      minutes are one window; others have windows of 5 minutes.
+      minutes are one window; others have windows of 5 minutes. `slide`: windows overlap, and each begins this much
+      after the one before ("30s"; the window is a multiple of it).
     - `detector`, `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit
       (True, False, or None as the device decides). `memory_total`: the most memory that a scan may need.
     - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
@@ -103,6 +105,7 @@ def scan(
         threshold=threshold,
         top=top,
         window=defaults.WINDOW if window is None else window,
+        slide=slide,
         detector=detector,
         memory=memory,
         geometry=geometry,
@@ -125,7 +128,7 @@ def scan(
     )
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
     sources = reopen()
-    options = scan_options(sources, settings, joins_short=window is None, keeps_sketches=keep_sketch)
+    options = scan_options(sources, settings, joins_short=window is None and not slide, keeps_sketches=keep_sketch)
     return Scan(sources, settings, options, reopen=reopen)
 
 

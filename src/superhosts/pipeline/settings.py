@@ -23,12 +23,13 @@ from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BIT
 from superhosts.selection import Selection
 from superhosts.sources.base import TUNNELS, Wants
 from superhosts.text import counted, either, named, option, printable, setting
-from superhosts.units import format_size, parse_size
+from superhosts.units import format_duration, format_size, parse_duration, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 # Settings that count only where they differ from the default, so that an edge goes on where an older release stopped.
 LATER_FINGERPRINT = {
+    "slide": "",
     "geometry": "",
     "ipv4_prefix": defaults.IPV4_PREFIX,
     "special": defaults.SPECIAL,
@@ -39,6 +40,7 @@ LATER_FINGERPRINT = {
     "proto": (),
     "port": (),
 }
+MOST_PANES = 10_000  # of a window: each may take a sketch
 PEERS = ("any", *CONTACTS)
 BY = ("address", "address-port")
 
@@ -54,6 +56,7 @@ class Settings:
     threshold: float | None = None
     top: int | None = None
     window: str = defaults.WINDOW
+    slide: str = ""  # from one window to the next, where they overlap; empty: as long as the window
     detector: str = "cube"
     memory: str | int = defaults.MEMORY
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
@@ -95,6 +98,7 @@ class Settings:
         if self.detector not in DETECTORS:
             raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
         kind = DETECTORS[self.detector]
+        self._check_slide()
         if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS and 6 in self.families:
             asked = f"{setting('by', self.by)} and {setting('ipv6_prefix', self.ipv6_prefix)}"
             why = f"a sketch has 128 bits for a host, and the port takes {PORT_BITS} of them"
@@ -129,8 +133,51 @@ class Settings:
                 grows = f"the memory of {setting('detector', self.detector)} grows with the traffic"
                 raise UsageError(f"{named('memory_total')}: {grows}")
         elif limit is not None and self.most_memory > parse_size(limit):
-            needs = f"may reach {format_size(self.most_memory)} ({counted(len(self.parts), 'detector')} with buffers)"
-            raise UsageError(f"{setting('memory_total', limit)}: this scan {needs}; take less {option('memory')}")
+            each = f"{counted(len(self.parts), 'detector')} with buffers"
+            if self.slides:
+                each += f", in {counted(self.most_sketches, 'sketch', 'sketches')} of panes and unions"
+            needs = f"may reach {format_size(self.most_memory)} ({each})"
+            ways = f"{option('memory')} or a longer {option('slide')}" if self.slides else option("memory")
+            raise UsageError(f"{setting('memory_total', limit)}: this scan {needs}; take less {ways}")
+
+    def _check_slide(self) -> None:
+        """Raise UsageError unless windows slide by a part of their length, and sketches of panes can be merged."""
+        if not self.slide:
+            return
+        if self.window == "all":
+            way = "one window over everything does not slide; take a length like 5m"
+            raise UsageError(f"{setting('slide', self.slide)}: not with {setting('window', 'all')}: {way}")
+        length, slide = parse_duration(self.window), parse_duration(self.slide)
+        if length % slide:
+            way = f"the window ({self.window}) has to be a multiple of it, like {format_duration(length)} of "
+            raise UsageError(f"{setting('slide', self.slide)}: {way}{format_duration(length // 10 or 1)}")
+        if length // slide > MOST_PANES:
+            most = f"a window has at most {MOST_PANES:,} panes, and {self.window} would have {length // slide:,}"
+            raise UsageError(f"{setting('slide', self.slide)}: {most}")
+        if length > slide and "merge" in DETECTORS[self.detector].broken_laws:
+            able = [name for name, each in DETECTORS.items() if "merge" not in each.broken_laws]
+            why = f"windows that overlap are merged from panes, which {self.detector} cannot do"
+            raise UsageError(f"{setting('slide', self.slide)}: only with {_detectors(able)}: {why}")
+
+    @property
+    def slides(self) -> bool:
+        """True if windows overlap: they are the unions of shorter ones, their panes."""
+        return self.panes > 1
+
+    @property
+    def panes(self) -> int:
+        """How many panes a window has; 1 unless windows overlap."""
+        return parse_duration(self.window) // parse_duration(self.slide) if self.slide else 1
+
+    @property
+    def of_panes(self) -> Settings:
+        """The settings of the panes: windows as long as the slide, side by side."""
+        return replace(self, window=self.slide or self.window, slide="")
+
+    @property
+    def most_sketches(self) -> int:
+        """How many sketches are in memory at most: of panes and unions of panes, and the one that takes packets."""
+        return self.panes + 2 if self.slides else 1
 
     @property
     def parts(self) -> list[Part]:
@@ -191,7 +238,8 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
-        return sum(self._memory(part) * 3 // 2 + caches for part in self.parts) + contacts
+        others = self.most_sketches - 1  # which nothing waits for
+        return sum(self._memory(part) * (3 + 2 * others) // 2 + caches for part in self.parts) + contacts
 
     @property
     def wants(self) -> Wants:

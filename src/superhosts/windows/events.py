@@ -44,8 +44,11 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
         yield first, batch
         return
     indexes = batch.time // length
-    order = np.argsort(indexes, kind="stable")
-    indexes, batch = indexes[order], batch.take(order, batch.span)
-    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+    steps = np.diff(indexes)
+    if (steps < 0).any():
+        order = np.argsort(indexes, kind="stable")
+        indexes, batch = indexes[order], batch.take(order, batch.span)
+        steps = np.diff(indexes)
+    edges = [0, *(np.flatnonzero(steps) + 1).tolist(), len(indexes)]
     for start, end in pairwise(edges):
         yield int(indexes[start]), batch.take(slice(start, end))

@@ -37,6 +37,11 @@ class Scan:
     Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each with a
     95 % interval.
 
+    With --slide, windows overlap: one ends with every slide, from the first that has packets to the last, and has the
+    rows of a scan of its packets alone. Its first windows begin before the first packet. --save keeps a sketch of every
+    slide; superhosts hosts --union makes a window of any length of them. With --peers it is decided within each slide
+    who opened.
+
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once.
 
@@ -47,6 +52,7 @@ class Scan:
         superhosts scan trace.pcap --inner 10.0.0.0/8
         tcpdump -w - | superhosts scan - --json
         superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
+        superhosts scan day/*.pcap --window 5m --slide 30s --json
         superhosts scan flows.parquet --map src=sip,dst=dip,time=begin:ms
         zcat conn.log.gz | superhosts scan - --window all
         superhosts scan netflow://0.0.0.0:2055 --inner 10.0.0.0/8

@@ -43,6 +43,7 @@ class Watch:
     Examples:
         superhosts watch live:eth0 --inner private
         superhosts watch live:any --window 1m --top 20
+        superhosts watch live:eth0 --window 5m --slide 10s
         superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
     """
 

@@ -191,7 +191,7 @@ class Stages(Engine):
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
             assert self.dense is not None
-            twin.load(self.dense.arrays())
+            twin.copy_from(self.dense)
         else:
             assert twin.bins is not None
             twin.pairs = pairs.copy(twin.bins)
@@ -238,10 +238,18 @@ class Stages(Engine):
 
     def load(self, arrays: Arrays) -> None:
         """Replace the state by arrays that `arrays` returned, and become dense."""
-        dense = self._on_auto_gpu(lambda engine: engine.load(arrays)) if self.dense is None else None
+        self._replace(lambda engine: engine.load(arrays))
+
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of a dense engine. This one must be new."""
+        self._replace(lambda engine: engine.copy_from(other))
+
+    def _replace(self, fill: Callable[[Engine], None]) -> None:
+        """Become a dense engine that `fill` fills."""
+        dense = self._on_auto_gpu(fill) if self.dense is None else None
         if dense is None:
             dense = self.dense or make_dense(self.plan, self.device)
-            dense.load(arrays)
+            fill(dense)
         self.dense, self.pairs, self.bins = dense, None, None
 
 

@@ -309,6 +309,13 @@ class CudaEngine(Engine):
         self._merge_words(self.memory, memory)
         self._sums = None
 
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of another engine, without a way through main memory if that is on the same GPU."""
+        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
+            self.merge(other)
+        else:
+            super().copy_from(other)
+
     def _merge_words(self, into: Any, other: Any) -> None:
         """OR the columns, which come first, keep the maximum of each label, and wait."""
         threads = self.launch.threads // 2

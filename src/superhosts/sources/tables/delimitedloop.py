@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.sources.tables.rawmemory import byte_at, number_at, set_number
+from superhosts.rawmemory import byte_at, number_at, set_number
 from superhosts.sources.tables.textdetails import DetailRoles, read_details
 from superhosts.sources.tables.textrow import (
     GOOD,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.packetdetails import Details
+from superhosts.rawmemory import byte_at
 from superhosts.sources.tables.detailfields import DetailFields
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,
@@ -30,7 +31,6 @@ from superhosts.sources.tables.detailvalues import (
     combine,
     read_value,
 )
-from superhosts.sources.tables.rawmemory import byte_at
 from superhosts.sources.tables.textscan import PADDING
 
 Numbers = NDArray[np.int64]

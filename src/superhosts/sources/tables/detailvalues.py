@@ -38,6 +38,7 @@ from superhosts.packetdetails import (
     UDP,
     UDP_LITE,
 )
+from superhosts.rawmemory import byte_at, number_at
 from superhosts.sources.tables.claims import (
     ANSWERED,
     CONVERSATION,
@@ -48,7 +49,6 @@ from superhosts.sources.tables.claims import (
     RECORD,
     UNANSWERED,
 )
-from superhosts.sources.tables.rawmemory import byte_at, number_at
 from superhosts.sources.tables.textnumbers import find_point, read_digits, read_flags, read_letters, read_number
 from superhosts.sources.tables.textscan import short_word
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from superhosts.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
 from superhosts.compiled import compiled
+from superhosts.rawmemory import number_at, word_at
 from superhosts.sources.tables.parquetheaders import (
     DATA_2,
     DICTIONARY,
@@ -33,7 +34,6 @@ from superhosts.sources.tables.parquetheaders import (
     read_varint,
 )
 from superhosts.sources.tables.placed import Places
-from superhosts.sources.tables.rawmemory import number_at, word_at
 from superhosts.stopwatch import measured
 
 Narrow = NDArray[np.uint32]

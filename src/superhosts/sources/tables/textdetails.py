@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from superhosts.compiled import compiled
+from superhosts.rawmemory import number_at
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,
     DPORT,
@@ -23,7 +24,6 @@ from superhosts.sources.tables.detailvalues import (
     combine,
     read_value,
 )
-from superhosts.sources.tables.rawmemory import number_at
 
 
 class DetailRoles(NamedTuple):

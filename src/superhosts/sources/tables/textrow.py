@@ -19,8 +19,8 @@ from superhosts.columns.addresses import Kinds, Words, parse_at
 from superhosts.compiled import compiled
 from superhosts.packetdetails import Details
 from superhosts.pairs import Times
+from superhosts.rawmemory import byte_at, number_at
 from superhosts.sources.tables.base import NO_TIME
-from superhosts.sources.tables.rawmemory import byte_at, number_at
 from superhosts.sources.tables.textscan import short_word
 from superhosts.sources.tables.texttimes import parse_duration, parse_time
 

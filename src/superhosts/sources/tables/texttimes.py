@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from superhosts.compiled import compiled
+from superhosts.rawmemory import byte_at
 from superhosts.sources.tables.base import NO_TIME
-from superhosts.sources.tables.rawmemory import byte_at
 
 ANY_UNIT = 15  # by the magnitude
 UNIT_DIGITS = {"": ANY_UNIT, "s": 9, "ms": 6, "us": 3, "ns": 0}  # decimal places between a unit and a nanosecond

@@ -1,0 +1,249 @@
+"""Sliding windows: the rows of a scan of each window alone, few merges, and what becomes of the panes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from superhosts.errors import UsageError
+from superhosts.pairs import Window
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.run_options import RunOptions
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import MOST_PANES, Settings
+from superhosts.pipeline.sliding import PaneQueue, SlidingPanes
+from superhosts.results import SuperHosts
+from superhosts.sketches.bundle import Sketch
+from superhosts.sources.capture import open_capture
+from traffic import MINUTES, NOON, Frames, packet, write
+
+SLIDE = MINUTES
+LENGTH = 4 * SLIDE
+COMMON: dict[str, Any] = {"device": "cpu", "threads": 2}
+SMALL = {"memory": "16KiB"}  # an exact set takes 768 pairs
+# All detectors that merge; a cube that is exact, one that never is, and one whose windows are now this, now that.
+WAYS: dict[str, dict[str, Any]] = {
+    "exact while it fits": {"memory": "1MiB"},
+    "never exact": {"memory": "1MiB", "exact": False},
+    "exact or not": SMALL,
+    "cbaa": {"detector": "cbaa", "memory": "8MiB"},
+    "dcds": {"detector": "dcds", "memory": "2MiB"},
+    "vbfa": {"detector": "vbfa", "memory": "1MiB"},
+    "gse": {"detector": "gse", "memory": "1MiB"},
+    "exact": {"detector": "exact"},
+    "spreadsketch": {"detector": "spreadsketch", "memory": "1MiB"},
+    "pairsample": {"detector": "pairsample", "memory": "1MiB"},
+}
+
+
+def random_traffic(seed: int, panes: int = 12, most: int = 900) -> Frames:
+    """Return packets of panes of which some are empty, some have very few packets, and some repeat earlier pairs."""
+    draw = random.Random(seed)
+    frames: Frames = []
+    for pane in range(panes):
+        count = draw.choice([0, 0, 3, most // 3, most, most])
+        if pane in (2, 3, 4, 5, 6) and seed % 2:
+            count = 0  # longer than a window
+        start = NOON + pane * SLIDE
+        for _ in range(count):
+            wide = draw.random() < 0.1
+            host, peer = draw.choice([1, 1, 1, draw.randrange(1, 40)]), draw.randrange(3000)
+            ends = (f"2001:db8:0:{host:x}::1", f"2a00::{peer:x}") if wide else (f"10.0.0.{host}", number(peer))
+            frames.append(packet(start + draw.randrange(SLIDE), *(ends if draw.random() < 0.5 else ends[::-1])))
+    return sorted(frames, key=lambda frame: frame[0])
+
+
+def number(peer: int) -> str:
+    return f"172.16.{peer >> 8}.{peer & 255}"
+
+
+def rows(found: Any) -> list[tuple[Any, ...]]:
+    return [(row.part, row.host, *row[1:6]) for row in found]
+
+
+def naive(folder: Path, frames: Frames, **settings: Any) -> dict[int, tuple[int, list[tuple[Any, ...]]]]:
+    """Return the packets and rows of each window by its end, from a scan of its packets alone."""
+    found = {}
+    first, last = (frames[index][0] // SLIDE for index in (0, -1))
+    for pane in range(first, last + 1):
+        end = (pane + 1) * SLIDE
+        inside = [frame for frame in frames if end - LENGTH <= frame[0] < end]
+        if inside:
+            (window,) = sh.scan(write(folder / "alone.pcap", inside), window="all", **settings, **COMMON)
+            found[end] = window.packets, rows(window)
+    return found
+
+
+def last_revisions(run: Any) -> dict[int, tuple[int, list[tuple[Any, ...]]]]:
+    return {each.window.end: (each.packets, rows(each)) for each in run}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_those_of_each_window_alone(tmp_path: Path, way: str, seed: int) -> None:
+    frames = random_traffic(seed)
+    settings = {"inner": ["10.0.0.0/8", "2001:db8::/32"], "top": 12, **WAYS[way]}
+    path = write(tmp_path / "all.pcap", frames)
+    found = list(sh.scan(path, window="4m", slide="1m", keep_sketch=True, **settings, **COMMON))
+    expected = naive(tmp_path, frames, **settings)
+    assert {each.window.end: (each.packets, rows(each)) for each in found} == expected
+    assert [each.window for each in found] == [Window(end - LENGTH, end) for end in expected]
+    for each in found:  # sketches that are kept have not changed since
+        assert rows(each.sketch.top(12)) == expected[each.window.end][1]
+    if way == "exact or not":
+        states = {row[-2] for _, part in expected.values() for row in part}
+        assert states == {True, False} or seed % 2  # both are tested
+
+
+def test_a_window_of_one_slide_is_a_tumbling_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", random_traffic(2))
+    plain, sliding = (
+        [(each.window, each.packets, rows(each)) for each in sh.scan(path, window="4m", top=3, slide=slide, **COMMON)]
+        for slide in ("", "4m")
+    )
+    assert plain == sliding
+
+
+@pytest.mark.parametrize("how", ["a part", "shuffled", "backwards", "whole panes"])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_packets_far_out_of_order_give_revisions(tmp_path: Path, seed: int, how: str) -> None:
+    """Panes close after 1,000 packets beyond them; these packets come later."""
+    frames = random_traffic(seed, panes=16, most=2500)
+    draw = random.Random(seed)
+    late = {pane for pane in range(16) if draw.random() < 0.15} | {1, 9}
+    share = 0.6 if how == "a part" else 1
+    behind = [frame for frame in frames if (frame[0] - NOON) // SLIDE in late and draw.random() < share]
+    chosen = set(map(id, behind))
+    shuffled = [frame for frame in frames if id(frame) not in chosen] + behind
+    if how == "shuffled":
+        draw.shuffle(shuffled)
+    elif how == "backwards":
+        shuffled = frames[::-1]
+    sources = [open_capture(write(tmp_path / "late.pcap", shuffled), block_bytes=4096)]
+    run = Scan(sources, Settings(window="4m", slide="1m", top=5, memory="1MiB", **COMMON), RunOptions(revises=True))
+    windows, found = [], {}
+    for each in run:
+        windows.append((each.window.end, each.revision))
+        assert each.revision == (2 if each.window.end in found else 1)
+        found[each.window.end] = each.packets, rows(each)
+    assert (run.counters.late, run.counters.unrevised) == (0, 0)
+    assert run.counters.revised == sum(revision == 2 for _, revision in windows)
+    assert run.counters.revised or how != "a part"
+    assert found == naive(tmp_path, frames, top=5, memory="1MiB")
+
+
+def test_inputs_that_overlap(tmp_path: Path) -> None:
+    frames = random_traffic(6)
+    halves = [write(tmp_path / f"{name}.pcap", frames[name::2]) for name in range(2)]
+    run = sh.scan(halves, window="4m", slide="1m", top=5, memory="1MiB", **COMMON)
+    assert last_revisions(run) == naive(tmp_path, frames, top=5, memory="1MiB")
+
+
+# The queue
+
+
+def sketch_of(peers: range, settings: Settings) -> Sketch:
+    sketch = Sketch(settings.make_detector)
+    sketch.part(sh.Part()).update(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32))
+    return sketch
+
+
+@pytest.mark.parametrize("panes", [1, 2, 3, 10, 17])
+def test_merges_for_a_slide_are_constant(panes: int) -> None:
+    settings = Settings(memory="1MiB", **COMMON)
+    queue, slides = PaneQueue(), 5 * panes
+    members = [sketch_of(range(3 * number, 3 * number + 5), settings) for number in range(slides)]
+    for number, pane in enumerate(members):
+        if len(queue) == panes:
+            queue.pop()
+        queue.push(pane)
+        first = max(0, number - panes + 1)
+        for without in range(min(panes, number + 1)):
+            expected = len(
+                {peer for each in range(first + without, number + 1) for peer in range(3 * each, 3 * each + 5)}
+            )
+            merges = queue.merges
+            assert queue.union(without).part(sh.Part()).estimate(7).peers == expected
+            queue.merges = merges + (without == 0 and queue.merges > merges)
+    assert queue.merges <= 3 * slides
+    for number, pane in enumerate(members):  # a pane is never changed
+        assert pane.part(sh.Part()).estimate(7).peers == 5, number
+
+
+def panes_of(packets: dict[int, int], settings: Settings) -> Iterator[WindowResult]:
+    for number, count in packets.items():
+        sketch = sketch_of(range(10 * number, 10 * number + count), settings)
+        yield WindowResult(Window(number * SLIDE, (number + 1) * SLIDE), SuperHosts.none(), sketch, count)
+
+
+def test_gaps_and_what_is_open() -> None:
+    settings = Settings(memory="1MiB", **COMMON)
+
+    def find(sketch: Sketch, window: Window, packets: int) -> WindowResult:
+        return WindowResult(window, sketch.top(1), sketch, packets)
+
+    sliding = SlidingPanes(LENGTH, SLIDE, find)
+    found = []
+    for pane in panes_of({5: 3, 6: 4, 8: 5, 20: 6, 21: 0}, settings):
+        if pane.packets:
+            before = sliding.peek(pane)
+        found += list(sliding.add(pane))
+        if pane.packets:
+            last = found[-1]
+            assert (before.window, before.packets, rows(before)) == (last.window, last.packets, rows(last))
+    ends = [(each.window.end // SLIDE - 1, each.packets, sum(each.peers), each.pane is not None) for each in found]
+    assert ends == [
+        (5, 3, 3, True),
+        (6, 7, 7, True),
+        (7, 7, 7, False),
+        (8, 12, 12, True),
+        (9, 9, 9, False),
+        (10, 5, 5, False),
+        (11, 5, 5, False),
+        (20, 6, 6, True),
+        (21, 6, 6, True),
+    ]
+    (again,) = sliding.add(next(panes_of({20: 9}, settings)))  # late packets have opened it again
+    assert (len(again), again.packets, again.stored is again.pane) == (0, 9, True)
+    sliding.clear()
+    (first,) = sliding.add(next(panes_of({3: 2}, settings)))
+    assert (first.packets, first.window) == (2, Window(0, LENGTH))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"window": "5m", "slide": "2m"}, 'slide="2m": the window (5m) has to be a multiple of it'),
+        ({"window": "5m", "slide": "10m"}, 'slide="10m": the window (5m) has to be a multiple of it'),
+        ({"window": "all", "slide": "1m"}, 'slide="1m": not with window="all"'),
+        ({"window": "5m", "slide": "soon"}, "'soon' is not a duration"),
+        ({"window": "30d", "slide": "1s"}, f"a window has at most {MOST_PANES:,} panes, and 30d would have 2,592,000"),
+        ({"window": "5m", "slide": "1m", "detector": "filter"}, "which filter cannot do"),
+        ({"window": "5m", "slide": "1m", "detector": "rgs"}, "which rgs cannot do"),
+        ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 12 sketches of panes and unions"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Settings(**settings)  # type: ignore[arg-type]
+    assert words in str(raised.value)
+
+
+def test_memory_and_panes() -> None:
+    plain, sliding = Settings(window="5m"), Settings(window="5m", slide="30s")
+    assert (plain.panes, plain.slides, plain.most_sketches) == (1, False, 1)
+    assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 12)
+    assert sliding.most_memory - plain.most_memory == 11 * len(plain.parts) * plain.cube_memory
+    assert sliding.of_panes == Settings(window="30s")
+    assert "slide" not in plain.fingerprint
+    assert sliding.fingerprint["slide"] == "30s"
+    Settings(window="5m", slide="5m", detector="filter")  # does not overlap
