@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from livescans import EXACT, Clock, Pipes, Start, some
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
@@ -143,6 +144,27 @@ def test_inputs_that_overlap(tmp_path: Path) -> None:
     halves = [write(tmp_path / f"{name}.pcap", frames[name::2]) for name in range(2)]
     run = sh.scan(halves, window="4m", slide="1m", top=5, memory="1MiB", **COMMON)
     assert last_revisions(run) == naive(tmp_path, frames, top=5, memory="1MiB")
+
+
+def test_the_clock_closes_windows_that_slide_until_none_has_a_packet(pipe: Pipes, live: Start) -> None:
+    """Panes are five minutes. The window goes on by the clock after the last packet; empty ones are left out."""
+    clock, end = Clock(), pipe()
+    settings = {**EXACT, "window": "15m", "slide": "5m"}
+    run = live(open_capture(end.path), settings=settings, clock=clock, grace=10.0, clock_only=True)
+    end.send(some(5, seconds=100))
+    run.read(5)
+    clock.now += 209.9  # 9.9 seconds beyond the end of the pane
+    run.gives()
+    clock.now += 0.2
+    run.gives((-2, 5))
+    clock.now += 300
+    run.gives((-2, 5), (-1, 5))
+    clock.now += 3000
+    run.gives((-2, 5), (-1, 5), (0, 5))
+    end.send(some(3, window=20))
+    end.close()
+    run.ends()
+    assert run.seen == [(-2, 5), (-1, 5), (0, 5), (18, 3)]
 
 
 # The queue
