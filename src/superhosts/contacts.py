@@ -155,10 +155,8 @@ def _conversation(here: np.uint64, there: np.uint64, detail: np.uint64, key: Mul
 
 
 @compiled
-def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int, int]:
-    """Note in the details of packets what they do; return how many do anything, and of how many that is not known.
-
-    Return also the number of conversations that are new.
+def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int]:
+    """Note in the details of packets what they do; return of how many that is not known, and the new conversations.
 
     A block of packets is looked at twice: first all their lines of the filter are touched, so that the memory fetches
     several at a time, then the packets are judged one after the other.
@@ -166,14 +164,13 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
     lines = _U(len(words) // LINE)
     acting, deeds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     hashes = np.empty(BLOCK, np.uint64)
-    done, unknown, fresh, touched = 0, 0, 0, _ZERO
+    unknown, fresh, touched = 0, 0, _ZERO
     for start in range(0, len(details), BLOCK):
         count = 0
         for i in range(start, min(start + BLOCK, len(details))):
             detail = details[i]
             if detail & _IS_CONVERSATION:
                 details[i] = detail | _OPENED | (_ANSWERED if detail & _IS_ANSWERED else _ZERO)
-                done += 1
                 continue
             deed = _deed(detail)
             if deed in (_NOTHING, _UNKNOWN):
@@ -197,7 +194,6 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
                     missing |= ~words[line + _word(bits, probe)] & _bit(bits, probe)
                 if missing == _ZERO:
                     details[i] |= _ANSWERS
-                    done += 1
                     continue
             if deed != _REPLIES:
                 bits = _bits(found)
@@ -209,8 +205,7 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
                     for probe in range(PROBES):
                         words[line + _word(bits, probe)] |= _bit(bits, probe)
                 details[i] |= _OPENED
-                done += 1
-    return done, unknown, fresh if touched | _ONE else 0  # what was touched must seem to matter
+    return unknown, fresh if touched | _ONE else 0  # what was touched must seem to matter
 
 
 def with_details(batch: PacketBatch) -> PacketBatch:
@@ -247,19 +242,15 @@ class Conversations:
         self.opened = 0  # conversations
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
-    def judge(self, batches: Sequence[PacketBatch]) -> tuple[int, int]:
-        """Note in the details of packets whether they open or answer.
-
-        Return how many do neither, and of how many it is not known.
-        """
-        others = not_known = 0
+    def judge(self, batches: Sequence[PacketBatch]) -> int:
+        """Note in the details of packets whether they open or answer; return of how many that is not known."""
+        not_known = 0
         for batch in batches:
             assert batch.details is not None
-            deeds, unknown, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key)
-            others += len(batch) - deeds - unknown
+            unknown, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key)
             not_known += unknown
             self.opened += fresh
-        return others, not_known
+        return not_known
 
     @property
     def fill(self) -> float:

@@ -55,6 +55,7 @@ class NetworkCounters:
     special_ends: int = 0  # of multicast, broadcast or unspecified addresses
     unknown_details: int = 0  # the protocol or the ports that are asked for are not known
     filtered: int = 0  # of other protocols or ports than those asked for
+    no_contact: int = 0  # neither open a conversation nor answer, where only those count
 
     def add(self, other: NetworkCounters) -> None:
         """Add the counts of another one."""
@@ -157,13 +158,15 @@ class Network:
             )
             src, dst = np.empty_like(batch.src), np.empty_like(batch.dst)
             ports = np.empty(len(batch), np.uint16)
-            count, unknown, stopped = choose(batch.src, batch.dst, details, choice, lens.allowed, (src, dst, ports))
+            count, unknown, stopped, idle = choose(
+                batch.src, batch.dst, details, choice, lens.allowed, (src, dst, ports)
+            )
             pairs = self._port_room(batch.family, count)
             count, ignored, same, left_out = make_port_pairs(
                 src[:count], dst[:count], ports[:count], tables, self._rule(part), use, pairs
             )
             if number == 0:
-                counts.unknown_details, counts.filtered = unknown, stopped
+                counts.unknown_details, counts.filtered, counts.no_contact = unknown, stopped, idle
                 counts.no_inner_end, counts.same_ends = ignored, same
             counts.special_ends += left_out if number == 0 else 0
             hosts, peers = pairs[0][:count], pairs[1][:count]

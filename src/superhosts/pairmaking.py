@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.packetdetails import (
+    ANSWERED,
     ANSWERS,
     HAS_PORTS,
     HAS_PROTOCOL,
+    OPENED,
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
     Details,
@@ -31,6 +33,7 @@ _PORT = np.uint64(0xFFFF)
 _SRC_PORT = np.uint64(SRC_PORT_SHIFT)
 _PROTOCOL = np.uint64(PROTOCOL_SHIFT)
 _HAS_PROTOCOL, _HAS_PORTS, _ANSWERS = np.uint64(HAS_PROTOCOL), np.uint64(HAS_PORTS), np.uint64(ANSWERS)
+_CONTACTS = np.uint64(OPENED | ANSWERS | ANSWERED)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: ports end up in all bits
 
 
@@ -164,15 +167,16 @@ def choose(
     choice: Choice,
     allowed: Allowed,
     out: tuple[Addresses, Addresses, Ports],
-) -> tuple[int, int, int]:
-    """Write the ends and the port of the packets that count; return their number, and of two kinds that do not.
+) -> tuple[int, int, int, int]:
+    """Write the ends and the port of the packets that count; return their number, and of three kinds that do not.
 
-    These are packets that lack what is needed to know, and packets that the filter stops. An answer is written with its
-    ends turned round, so that its source is who opened, and its port the one that was asked.
+    These are packets that lack what is needed to know, packets that the filter stops, and, where contacts matter,
+    packets that neither open nor answer. An answer is written with its ends turned round, so that its source is who
+    opened, and its port the one that was asked.
     """
     new_src, new_dst, ports = out
     marks, protocols, open_ports = choice.marks, allowed.protocols, allowed.ports
-    count, unknown, stopped = np.uint64(0), 0, 0
+    count, unknown, stopped, idle = np.uint64(0), 0, 0, 0
     for i in range(len(details)):
         detail = details[i]
         if choice.by_protocol == 1:
@@ -200,7 +204,8 @@ def choose(
                 new_dst[count, word] = src[i, word] if turned else dst[i, word]
         ports[count] = from_ if turned else to
         count += np.uint64(chosen)
-    return int(count), unknown, stopped
+        idle += detail & _CONTACTS == _ZERO
+    return int(count), unknown, stopped, idle if marks != _ZERO else 0
 
 
 class PortUse(NamedTuple):

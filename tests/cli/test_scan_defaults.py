@@ -14,6 +14,7 @@ import packets
 import superhosts as sh
 from commands import Run, process, start
 from superhosts.cli._progress import ScanProgress
+from superhosts.cli._summary import _export_losses
 from traffic import MINUTES, NOON, Frames, packet, talk, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
@@ -370,3 +371,16 @@ def test_the_table_of_a_window_is_shown_when_it_closes() -> None:
         assert child.poll() is None
         child.stdin.close()
         assert child.wait(240) == 0
+
+
+def test_the_last_line_tells_what_exports_lack() -> None:
+    exports = [
+        {"input": "a", "lost_records": 490, "damaged": 1, "other_datagrams": 0, "wrong_times": None},
+        {"input": "b", "sets_waiting": 1, "other_datagrams": 20},
+    ]
+    assert _export_losses(exports) == [
+        "490 records LOST before they arrived",
+        "20 datagrams that are no exports of this kind",
+        "1 damaged datagram",
+        "1 set of records that waits for its template",
+    ]

@@ -6,6 +6,7 @@ Summaries are for people who watch, and --quiet hides them. Warnings about data 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,18 @@ LOSSES = (
     "stray",
     "skipped_family",
 )  # packets that should have counted
+
+
+# What flow exports lack, by the name of the counter in their status: one of them, and several.
+EXPORT_LOSSES = {
+    "lost_records": ("record LOST before it arrived", "records LOST before they arrived"),
+    "lost_datagrams": ("datagram LOST before it arrived", "datagrams LOST before they arrived"),
+    "other_datagrams": ("datagram that is no export of this kind", "datagrams that are no exports of this kind"),
+    "damaged": ("damaged datagram", "damaged datagrams"),
+    "sets_waiting": ("set of records that waits for its template", "sets of records that wait for their templates"),
+    "sets_without_template": ("set of records without its template", "sets of records without their templates"),
+    "wrong_times": ("time that is far off and not obeyed", "times that are far off and not obeyed"),
+}
 
 
 @dataclass(frozen=True)
@@ -138,9 +151,16 @@ def _not_counted(counters: Counters) -> str:
     if counters.special_ends:
         ends = counted(counters.special_ends, "multicast, broadcast or unspecified end")
         text += f"; no hosts: {ends} (--special keep)"
+    text += "".join(f"; {words}" for words in _export_losses(counters.exports))
     if counters.drops:
         text += f"; DROPPED before they could be read: {counted(counters.drops, noun_of(counters))}"
     return text
+
+
+def _export_losses(exports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what flow exports lack, and why records may not be there at all."""
+    sums = {name: sum(each.get(name) or 0 for each in exports) for name in EXPORT_LOSSES}
+    return [counted(count, *EXPORT_LOSSES[name]) for name, count in sums.items() if count]
 
 
 def _speed(totals: RunTotals) -> str:
@@ -178,6 +198,7 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
     Return True if there was a warning.
     """
     packets = counters.ipv4 + counters.ipv6 - counters.skipped_family - counters.repeated - counters.unused
+    packets -= counters.filtered + counters.unknown_details + counters.no_contact  # whose ends nobody has looked at
     if counters.no_inner_end <= WRONG_INNER * packets:
         return False
     share = (

@@ -123,7 +123,6 @@ class WindowBuilder:
     ) -> None:
         self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
-        self.no_contact = 0  # packets that neither open nor answer, where that matters
         self.unknown_contact = 0  # packets of which that is not known
         self.sorts = False  # packets of several inputs are put in order before they are judged
         self.reached: int | None = None  # the time that all inputs have reached; None: their end
@@ -263,14 +262,15 @@ class WindowBuilder:
         parts = self._parts
         if conversations is not None:
             batches = [with_details(batch) for batch in batches]
-            others, unknown = conversations.judge(batches)
-            self.no_contact += others
-            self.unknown_contact += unknown
+            self.unknown_contact += conversations.judge(batches)
             self.crowded |= conversations.is_crowded
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)
+        before = self.network.counters.no_contact
         found = self.network.pairs(batches, parts, self._threads)
+        if conversations is None:  # nobody has judged them
+            self.network.counters.no_contact = before
         self.pairs += sum(len(pairs) for _, pairs in found)
         return found
 

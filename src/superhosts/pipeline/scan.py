@@ -226,8 +226,10 @@ class Scan:
         total.pairs = self._builder.pairs
         for name, value in vars(self._builder.network.counters).items():
             setattr(total, name, value)
-        total.no_contact = self._builder.no_contact
-        total.unknown_details = max(total.unknown_details, self._builder.unknown_contact)
+        # Packets of which it is not known whether they open or answer do neither.
+        unknown = min(self._builder.unknown_contact, total.no_contact)
+        total.no_contact -= unknown
+        total.unknown_details += unknown
         if self._builder.crowded:
             total.warnings.append(CROWDED)
         total.outside = self._builder.network.outside.most_seen()

@@ -20,7 +20,7 @@ from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool,
 from superhosts.sources.exports.hints import exports_in
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
 from superhosts.sources.exports.payloads import find_payloads, room_for
-from superhosts.sources.exports.splitting import datagrams_of
+from superhosts.sources.exports.splitting import datagrams_of, is_cut
 from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stream
@@ -113,7 +113,7 @@ class ExportFile(FileSource[Stream]):
                 yield batch
             content = content[behind:]
             if got == 0:
-                if content or stream.ended_early:
+                if content or stream.ended_early or splitter.is_cut:
                     self.counters.truncated_files += 1
                     self.counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
                 return
@@ -157,6 +157,7 @@ class _Splitter:
         kind = next(kinds, None)
         self._records = None if kind is None else kind(head)
         self.is_capture = kind is not None
+        self.is_cut = False  # a file of datagrams ends inside one
         self.frames = 0  # of a capture that are not empty; of other files, datagrams
         self._begins = 0 if self._records is None else self._records.begins
         self._offset = 0
@@ -170,6 +171,8 @@ class _Splitter:
             if places:
                 datagrams[:, [START, END]] = places
             self.frames += len(places)
+            if is_last and places:
+                self.is_cut = is_cut(content, places[-1][0], is_sflow=self._is_sflow)
             behind = places[-1][1] if places else 0
             return behind, Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
         try:

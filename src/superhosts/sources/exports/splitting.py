@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from superhosts.sources.exports.layout import LONGEST
 
 V5_MOST = 1000  # records of a datagram of NetFlow v5; 30 is usual
+_VERSIONS = (b"\0\5", b"\0\x09", b"\0\x0a"), (b"\0\0\0\5",)  # first bytes of a datagram, by is_sflow
 V9_MOST = 5000  # records that its header may say
 
 
@@ -78,6 +79,13 @@ def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[t
             return  # of version 9: another set may follow
         yield at, at + length
         at += length
+
+
+def is_cut(content: bytes, at: int, *, is_sflow: bool) -> bool:
+    """Return True if a datagram begins at `at`, by its version, and does not end within the content."""
+    length = _sflow_length(content, at) if is_sflow else _netflow_length(content, at)
+    begins = any(version.startswith(content[at : at + len(version)]) for version in _VERSIONS[is_sflow])
+    return begins and (length is None or at + length > len(content))
 
 
 def _netflow_length(content: bytes, at: int) -> int | None:
