@@ -105,7 +105,8 @@ def _check_parts(path: Path, settings: Settings) -> None:
 def _watching(parts: Iterable[Part]) -> str:
     """Return the options with which these parts are counted."""
     fields = [(part.side, part.way, part.contact or "any", part.counts, part.filter) for part in parts]
-    sides, ways, contacts, counts, filters = (",".join(dict.fromkeys(each)) for each in zip(*fields, strict=True))
+    # Sorted, so that two lists differ only in what they contain.
+    sides, ways, contacts, counts, filters = (",".join(sorted(set(each))) for each in zip(*fields, strict=True))
     peers = f" --peers {contacts}" if contacts != "any" else ""
     count = f" --count {counts}" if counts != "hosts" else ""
     return f"--watch {sides} --direction {ways}{peers}{count}{f' ({filters})' if filters else ''}"
