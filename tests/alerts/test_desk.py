@@ -74,7 +74,7 @@ def test_rules_of_the_configuration_and_hosts_that_are_allowed(tmp_path: Path) -
     ("words", "said"),
     [
         (["--alert-to", "x.jsonl"], "--alert-to needs --alerts FILE"),
-        (["--alerts", "a.sqlite", "--threshold", "5000"], "a rule of alerts begins at 1024 peers"),
+        (["--alerts", "a.sqlite", "--threshold", "5000"], "a rule of alerts begins at 1,024 peers"),
         (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
         (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
         (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),

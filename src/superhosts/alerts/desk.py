@@ -9,6 +9,7 @@ from superhosts.alerts.machine import Policy
 from superhosts.alerts.store import AlertStore
 from superhosts.errors import OutputError
 from superhosts.reports.base import Destination, Report
+from superhosts.text import counted
 
 # Of alerts, in formats that have fixed columns; those of `Alert.event`.
 ALERT_COLUMNS = (
@@ -54,7 +55,7 @@ class AlertDesk(Destination):
         try:
             while waiting := self._store.waiting():
                 numbers, events = zip(*waiting, strict=True)
-                title = f"{len(events)} alerts"
+                title = counted(len(events), "alert")
                 for receiver in self._receivers:
                     receiver.write(Report(rows=events, title=title))
                 self._store.handed_on(numbers[-1])

@@ -23,6 +23,7 @@ from superhosts.reports.base import RunKind
 from superhosts.reports.delivery import DeliveryOptions
 from superhosts.reports.opening import OutputOptions, open_each
 from superhosts.selection import Selection
+from superhosts.text import counted
 
 
 def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = ()) -> Policy:
@@ -50,7 +51,8 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
     least = policy.least_threshold
     if selection.threshold is not None and selection.threshold > least:
         way = f"take --threshold {math.floor(policy.least)} or less, or leave it out"
-        raise UsageError(f"--threshold {selection.threshold:g}: a rule of alerts begins at {least:g} peers; {way}")
+        begins = f"a rule of alerts begins at {counted(least, 'peer')}"
+        raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
 
 
 def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
@@ -58,10 +60,10 @@ def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
     held = {(part.side, part.direction, part.counts) for part in parts}
     for rule in policy.rules:
         if (rule.side, rule.direction, rule.counts) not in held:
-            counted = ", ".join(sorted(" ".join(each) for each in held))
+            others = ", ".join(sorted(" ".join(each) for each in held))
             what = f"{rule.side} {rule.direction} {rule.counts}"
             way = "see --watch, --direction, --peers and --count"
-            raise UsageError(f"rule {rule.name}: {what} is not counted, only {counted}; {way}")
+            raise UsageError(f"rule {rule.name}: {what} is not counted, only {others}; {way}")
 
 
 def open_desk(
