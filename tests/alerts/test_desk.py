@@ -78,6 +78,7 @@ def test_rules_of_the_configuration_and_hosts_that_are_allowed(tmp_path: Path) -
         (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
         (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
         (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),
+        (["--alerts", "a.sqlite", "--alert-cap", "0"], "at least 1"),
     ],
 )
 def test_wrong_options(words: list[str], said: str, tmp_path: Path) -> None:
@@ -95,6 +96,9 @@ def test_muting_from_the_command_line(tmp_path: Path) -> None:
     assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
     assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
     assert run("alerts", "mute", file, "nobody").returncode == 2
+    misnamed = run("alerts", "mute", file, "10.20.0.1", "--rule", "A Rule")
+    assert misnamed.returncode == 2
+    assert "rule 'A Rule'" in misnamed.stderr
 
 
 class Receiver(Destination):

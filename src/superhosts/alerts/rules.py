@@ -80,8 +80,7 @@ class Rule:
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"rule {self.name}: {name} {getattr(self, name)!r}: one of {', '.join(values)}")
-        if not NAME.fullmatch(self.name):
-            raise UsageError(f"rule {self.name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
+        check_name(self.name)
         for name, least in (("threshold", 1), ("grown", 1.1), ("quiet", 1), ("times_usual", 1)):
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -116,6 +115,13 @@ class Rule:
     def holds_at(self, seconds: float) -> bool:
         """Return True if the rule holds at a moment."""
         return self.hours is None or self.hours.include(seconds)
+
+
+def check_name(name: str) -> str:
+    """Return the name of a rule; raise UsageError if it is none."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"rule {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
+    return name
 
 
 def peers_of(row: Row) -> float:

@@ -67,7 +67,9 @@ def read_config(path: Path) -> Config:
         read = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not TOML: byte {error.start} is no text in UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
     tables = {name: read.pop(name) for name in COMMANDS if name in read}
     rules = read.pop(RULES, [])

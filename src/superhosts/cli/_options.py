@@ -534,7 +534,7 @@ class AlertOptions:
         ),
     ] = field(default_factory=list)
     alert_cap: Annotated[
-        int, typer.Option(metavar="COUNT", parser=parse_whole, help="Most alerts that are opened in a window.")
+        int, typer.Option(metavar="COUNT", parser=parse_at_least_one, help="Most alerts that are opened in a window.")
     ] = 100
 
 

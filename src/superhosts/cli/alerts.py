@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from superhosts.alerts.alert import Alert
+from superhosts.alerts.rules import check_name
 from superhosts.alerts.store import AlertStore
 from superhosts.cli._console import say
 from superhosts.cli._values import parse_seconds
@@ -56,7 +57,7 @@ def show_alert(options: Show) -> None:
 
 def mute_host(options: Mute) -> None:
     """Mute a host or prefix, or want its alerts again."""
-    rule = options.rule or ""
+    rule = check_name(options.rule) if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
     with closing(AlertStore(options.file, must_exist=True)) as store:
         if options.off:

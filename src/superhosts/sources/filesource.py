@@ -6,6 +6,7 @@ once, as it arrives.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -48,13 +49,13 @@ class FileSource(Source, Generic[AnyReader]):
         self._opening: int | None = None  # time of the very first packet of a file, stray or not
         self._finished: dict[str, tuple[int, int]] = {}
 
+    @abstractmethod
     def _look(self) -> int | None:
         """Return the time at which the input begins, None for an empty input; note `_opening` if it is a file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self) -> Iterator[PacketBlock]:
         """Yield the packets. `blocks` closes the reader at the end."""
-        raise NotImplementedError
 
     def _find_opening(self) -> None:
         """Note the time of the very first packet of a file."""
