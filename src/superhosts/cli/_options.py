@@ -185,6 +185,18 @@ FailOnFind = Annotated[
         "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
     ),
 ]
+KeepEvidence = Annotated[
+    bool,
+    typer.Option(
+        "--evidence",
+        help="Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
+        "resolver and others (docs/evidence.md). Saved sketches have that sample, too.",
+    ),
+]
+EvidencePairs = Annotated[
+    int,
+    typer.Option(metavar="COUNT", parser=parse_at_least_one, help="Most pairs in that sample, of IPv4 and of IPv6."),
+]
 Filter = Annotated[
     str | None,
     typer.Option(
@@ -419,6 +431,8 @@ class ScanTrafficOptions(TrafficOptions):
     ] = None
     slide: Slide = None
     filter: Filter = None
+    evidence: KeepEvidence = False
+    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
 
 
 @dataclass(frozen=True)
@@ -428,6 +442,8 @@ class EndlessTrafficOptions(TrafficOptions):
     window: Annotated[str, WINDOW] = defaults.WINDOW
     slide: Slide = None
     filter: Filter = None
+    evidence: KeepEvidence = False
+    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
 
 
 @dataclass(frozen=True)

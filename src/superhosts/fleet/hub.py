@@ -19,6 +19,7 @@ from typing import Any
 
 from superhosts.durable import write_lines
 from superhosts.errors import OutputError, SuperhostsError
+from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
 from superhosts.fleet.intake import Intake
@@ -318,7 +319,7 @@ class Hub:
         for error in sightings.ask(self._files_by_site(window, issue), trusted=issue.revision == 1):
             self.counters.damaged += 1
             self._say(f"LEFT OUT of the sites that saw a host: {error}")
-        rows = HubRows(make_rows(sketch.window, found), sightings, issue)
+        rows = HubRows(make_rows(sketch.window, found, judge=judge_of(sketch.evidence)), sightings, issue)
         names = sorted({*map(site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(window).items() if site not in names}
         return HubReport(

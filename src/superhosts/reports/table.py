@@ -39,6 +39,7 @@ class Columns(NamedTuple):
     interval: bool = False
     sites: bool = False  # that saw the host, in rows of a hub
     counts: str = ""  # what is counted, if not peers
+    pattern: bool = False  # what the peers look like, where there is evidence
 
     def united(self, other: Columns) -> Columns:
         """Return the columns that either has."""
@@ -53,7 +54,13 @@ def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
     }
     interval = any(not row["exact"] for row in rows)
     counts = max((row.get("counts", "") for row in rows), default="")
-    return Columns(**differs, interval=interval, sites=any("sites" in row for row in rows), counts=counts)
+    return Columns(
+        **differs,
+        interval=interval,
+        sites=any("sites" in row for row in rows),
+        counts=counts,
+        pattern=any("pattern" in row for row in rows),
+    )
 
 
 def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
@@ -64,9 +71,15 @@ def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
     cells |= {"side": row["side"]} if columns.side else {}
     cells |= {"direction": row["direction"]} if columns.direction else {}
     noun = columns.counts or PEERS
-    if not columns.interval:
-        return cells | {f"{noun} (exact)": peers_text(row)}
-    return cells | {noun: peers_text(row), INTERVAL: interval(row)}
+    cells |= (
+        {noun: peers_text(row), INTERVAL: interval(row)} if columns.interval else {f"{noun} (exact)": peers_text(row)}
+    )
+    return cells | ({"pattern": _pattern(row)} if columns.pattern else {})
+
+
+def _pattern(row: Row) -> str:
+    """Return the pattern of a row; empty if too few of its pairs were sampled to say anything."""
+    return row.get("pattern") or ""
 
 
 def widths_of(lines: Sequence[Mapping[str, str]], least: Widths) -> dict[str, int]:
