@@ -122,14 +122,14 @@ def test_who_opened_and_evidence_together(tmp_path: Path) -> None:
 def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     path = write(tmp_path / "a.pcap", traffic())
     told = run("scan", path, "--evidence", "--json", "--quiet", "--top", 3, "--save", tmp_path / "saved")
-    first = json.loads(told.out.splitlines()[0])
-    assert first["host"] == as_text(HOST)
-    assert first["pattern"] == "horizontal scan"
-    assert first["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22")
-    assert first["evidence"]["pairs"] == 300
-    table = run("scan", path, "--evidence", "--quiet", "--top", 3).out.splitlines()
-    assert table[0].split()[-1] == "pattern"
-    assert table[1].endswith("horizontal scan")
+    row = json.loads(told.out.splitlines()[0])
+    assert row["host"] == as_text(HOST)
+    assert row["pattern"] == "horizontal scan"
+    assert row["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22")
+    assert row["evidence"]["pairs"] == 300
+    _title, names, first, *_ = run("scan", path, "--evidence", "--quiet", "--top", 3).out.splitlines()
+    assert names.split()[-1] == "pattern"
+    assert first.endswith("horizontal scan")
     again = run("hosts", tmp_path / "saved", "--json", "--top", 1)
     assert json.loads(again.out)["pattern"] == "horizontal scan"
     plain = run("scan", path, "--json", "--quiet", "--top", 1)

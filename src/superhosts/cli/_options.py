@@ -418,6 +418,15 @@ class TrafficOptions:
 
 
 @dataclass(frozen=True)
+class EvidenceOptions:
+    """What is kept of who talked to whom."""
+
+    panel: ClassVar = "Evidence"
+    evidence: KeepEvidence = False
+    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
+
+
+@dataclass(frozen=True)
 class ScanTrafficOptions(TrafficOptions):
     """The same for a scan, which takes a short input as one window."""
 
@@ -431,8 +440,7 @@ class ScanTrafficOptions(TrafficOptions):
     ] = None
     slide: Slide = None
     filter: Filter = None
-    evidence: KeepEvidence = False
-    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -442,8 +450,7 @@ class EndlessTrafficOptions(TrafficOptions):
     window: Annotated[str, WINDOW] = defaults.WINDOW
     slide: Slide = None
     filter: Filter = None
-    evidence: KeepEvidence = False
-    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -555,10 +562,40 @@ class AlertOptions:
 
 
 @dataclass(frozen=True)
+class NamesOptions:
+    """What is known of hosts besides their traffic."""
+
+    panel: ClassVar = "Names"
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts.",
+        ),
+    ] = None
+    geo: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.",
+        ),
+    ] = field(default_factory=list)
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names",
+            help="Names of hosts by reverse DNS, looked up in the background. Your name server learns which hosts are "
+            "reported.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
 class ScanResultOptions(ResultOptions):
     """Where results go, with alerts."""
 
     alerting: AlertOptions = field(default_factory=AlertOptions)
+    naming: NamesOptions = field(default_factory=NamesOptions)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from superhosts.evidence.summary import Service, Share, Summary
+from superhosts.evidence.summary import Share, Summary
 from superhosts.packetdetails import TCP, UDP
 from superhosts.text import counted
 
@@ -80,17 +80,14 @@ def _percent(share: Share) -> str:
     return "0 %" if value is None else f"{100 * value:.0f} %"
 
 
-def _named(service: Service) -> str:
-    return service.name
-
-
 def _main(summary: Summary) -> str:
-    return f"{_percent(summary.main[1])} on {_named(summary.main[0])}" if summary.main else "services unknown"
+    return f"{_percent(summary.main[1])} on {summary.main[0].name}" if summary.main else "services unknown"
 
 
 def _probing(summary: Summary) -> str:
     silent = _percent(_silent(summary))
-    return f"it asks, {silent} do not answer, {_main(summary)}, {summary.packets_a_peer:.1f} packets a peer"
+    packets = counted(round(summary.packets_a_peer, 1), "packet")
+    return f"it asks, {silent} do not answer, {_main(summary)}, {packets} a peer"
 
 
 def _sweeping(summary: Summary) -> str:
@@ -99,7 +96,8 @@ def _sweeping(summary: Summary) -> str:
 
 
 def _ports(summary: Summary) -> str:
-    return f"it asks for {summary.ports_a_peer:.0f} ports of a peer, {_percent(summary.failed)} of attempts fail"
+    ports = counted(round(summary.ports_a_peer), "port")
+    return f"it asks for {ports} of a peer, {_percent(summary.failed)} of attempts fail"
 
 
 def _flooded(summary: Summary) -> str:
@@ -118,14 +116,16 @@ def _crowded(summary: Summary) -> str:
 
 def _mixed(summary: Summary) -> str:
     both = f"it asks {_percent(summary.opened)} of its peers and {_percent(summary.asked)} ask it"
-    return f"{both}, {summary.kinds.hits} services in {summary.kinds.of} pairs"
+    return f"{both}, {_kinds(summary)}"
 
 
 def _scanned(summary: Summary) -> str:
-    kinds = (
-        f"{_percent(summary.asked)} of the peers ask it, for {summary.kinds.hits} services in {summary.kinds.of} pairs"
-    )
-    return f"{kinds}, {_percent(summary.answered)} get an answer"
+    asked = f"{_percent(summary.asked)} of the peers ask it, for {_kinds(summary)}"
+    return f"{asked}, {_percent(summary.answered)} get an answer"
+
+
+def _kinds(summary: Summary) -> str:
+    return f"{counted(summary.kinds.hits, 'service')} in {counted(summary.kinds.of, 'pair')}"
 
 
 def _surfing(summary: Summary) -> str:

@@ -19,6 +19,7 @@ from superhosts.zone import shows_local
 NAMED = 4  # sites that a table names per host
 GAP = 2  # spaces between two columns
 FIXED = "\N{NO-BREAK SPACE}"  # between a site and its number, where no line is broken
+MOST_NAME = 40  # characters of a host's name
 LEAST_ROOM = 24  # characters of the last column, in which the sites of a hub are wrapped
 EXACT, PEERS, INTERVAL = "peers (exact)", "peers", "95 % interval"
 NOUNS = (PEERS, "ports", "host-ports")  # what is counted
@@ -40,6 +41,7 @@ class Columns(NamedTuple):
     sites: bool = False  # that saw the host, in rows of a hub
     counts: str = ""  # what is counted, if not peers
     pattern: bool = False  # what the peers look like, where there is evidence
+    name: bool = False  # a label, a name or the network of a host, where one was looked for
 
     def united(self, other: Columns) -> Columns:
         """Return the columns that either has."""
@@ -60,6 +62,7 @@ def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
         sites=any("sites" in row for row in rows),
         counts=counts,
         pattern=any("pattern" in row for row in rows),
+        name=any(_name(row) for row in rows),
     )
 
 
@@ -74,12 +77,14 @@ def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
     cells |= (
         {noun: peers_text(row), INTERVAL: interval(row)} if columns.interval else {f"{noun} (exact)": peers_text(row)}
     )
-    return cells | ({"pattern": _pattern(row)} if columns.pattern else {})
+    cells |= {"pattern": row.get("pattern") or ""} if columns.pattern else {}
+    return cells | ({"name": _name(row)} if columns.name else {})
 
 
-def _pattern(row: Row) -> str:
-    """Return the pattern of a row; empty if too few of its pairs were sampled to say anything."""
-    return row.get("pattern") or ""
+def _name(row: Row) -> str:
+    """Return how a host is called: by its operator, by DNS, or by whose network it is in."""
+    network = " ".join(filter(None, (f"AS{row['asn']}" if row.get("asn") else "", row.get("as_name"))))
+    return printable(row.get("label") or row.get("name") or network or row.get("country") or "", MOST_NAME)
 
 
 def widths_of(lines: Sequence[Mapping[str, str]], least: Widths) -> dict[str, int]:
