@@ -12,6 +12,7 @@ from mmdb_writer import MMDBWriter
 from netaddr import IPSet
 
 from commands import Run
+from superhosts.alerts.alert import Alert
 from superhosts.annotating import reversedns
 from superhosts.annotating.annotator import Annotator, NamingOptions
 from superhosts.annotating.inventory import MOST_LABEL, Inventory
@@ -19,6 +20,7 @@ from superhosts.annotating.maxmind import MaxMind
 from superhosts.annotating.reversedns import ReverseNames
 from superhosts.errors import UsageError
 from superhosts.reports.base import Report
+from superhosts.reports.batches import describe, make_record
 from superhosts.reports.fanout import Destinations
 from waiting import wait_for
 
@@ -240,3 +242,27 @@ def test_commands_say_it(tmp_path: Path, run: Run) -> None:
     assert wrong.status == 2
     assert "--labels" in wrong.err
     assert "pattern" not in json.dumps(found)
+
+
+ROW = {"host": "10.1.2.3", "direction": "any", "peers": 4120, "peers_low": 4043, "peers_high": 4197}
+
+
+def test_lines_for_people_name_the_host_and_the_pattern() -> None:
+    known = {"label": None, "name": "mail.example.net", "as_name": "Example Net", "pattern": "horizontal scan"}
+    assert describe(make_record(ROW)) == "10.1.2.3: 4120 peers (4043 to 4197)"
+    told = describe(make_record({**ROW, **known}))
+    assert told == "10.1.2.3 (mail.example.net): 4120 peers (4043 to 4197), horizontal scan"
+
+
+def test_a_name_that_becomes_known_later_is_the_same_record() -> None:
+    first, again = (make_record({**ROW, "name": name}) for name in (None, "mail.example.net"))
+    assert first["id"] == again["id"] == make_record(ROW)["id"]
+    assert make_record({**ROW, "peers": 1})["id"] != first["id"]
+
+
+def test_alerts_say_who_it_is() -> None:
+    alert = Alert("scan", "10.1.2.3", 4, "inner", "any", "hosts", 1000, 0, 1)
+    event = alert.event("opened", {**ROW, "label": "mail gateway", "name": None, "pattern": "mail server"})
+    assert (event["label"], event["pattern"]) == ("mail gateway", "mail server")
+    assert "name" not in event
+    assert "pattern" not in alert.event("closed")
