@@ -189,7 +189,7 @@ PATTERNS: Final = (
             _serves(each, REFLECTING)
             or (each.at(DNS, host=False).low >= MOST and each.answered.low >= 0.5 and each.opened.low >= MOST)
         ),
-        _crowded,
+        lambda each: _surfing(each) if each.opened.hits > each.asked.hits else _crowded(each),
     ),
     Pattern("peer-to-peer", _is_peer_to_peer, _mixed),
     Pattern(
