@@ -2,8 +2,8 @@
 
 One capture of Ethernet is scanned as a user does it, from the start of a process to its exit, with the file in the page
 cache: plain, with --peers opened, with --tunnels inner, with --count ports, with filters and with --evidence. All ways
-take turns. The figure is the rate of each as a share of the plain rate, from the fastest runs and from processor seconds, which other
-load affects less.
+take turns. The figure is the rate of each as a share of the plain rate, from the fastest runs and from processor
+seconds, which other load affects less.
 
 The capture has TCP and UDP conversations of a crowd of hosts whose numbers of peers have a heavy tail: a SYN, an answer
 for most, and some packets in the middle, all of them interleaved.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from evidence.scenes import ACK, HOST, SCENES, TCP, Scene, browsing, horizontal_scan, web_server
+from evidence.scenes import ACK, HOST, SCENES, SYN, TCP, Scene, browsing, horizontal_scan, web_server
 from evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
 from superhosts.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
@@ -87,6 +87,15 @@ def test_attempts_without_any_other_packet_fail_even_then() -> None:
     horizontal_scan(scene, 200)
     sent = [packet for packet in scene.packets if packet.src == HOST]
     assert verdict(sent).pattern == "horizontal scan"
+
+
+def test_a_capture_of_openings_alone() -> None:
+    """Captures of SYN packets are usual. A server in one is not flooded because nobody seems to go on."""
+    scene = Scene()
+    web_server(scene, 100)
+    openings = [packet for packet in scene.packets if packet.detail >> 40 & SYN]
+    assert verdict(openings).pattern == "web server"
+    assert verdict(scene.packets).pattern == "web server"
 
 
 def test_the_direction_of_a_part_chooses_the_pairs() -> None:

@@ -158,6 +158,8 @@ class Summaries:
         self._order = np.argsort(words, kind="stable")
         self._words, self._ends = words[self._order], ends
         self._count = count
+        # A capture of openings alone shows nobody who goes on.
+        self._openings_only = not _has(self._rows[:, DEEDS], CONNECTED | CONNECTED << HIGH_END).any()
         self._sees_both = _sees_both(*_halves(self._rows[:, DEEDS], np.zeros(count, bool)))
 
     def of(self, host: Network, part: Part) -> Summary:
@@ -188,7 +190,7 @@ class Summaries:
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
         joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
-        joined |= tried_in & _has(theirs, CONNECTED)
+        joined |= tried_in & (_has(theirs, CONNECTED) | (self._openings_only & _has(mine, ACCEPTS)))
         joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
         sends, gets = mine != 0, theirs != 0
         if not self._sees_both:  # One direction has to tell: who goes on was accepted, who sends from its port answers.
