@@ -206,6 +206,7 @@ PATTERNS: Final = (
     ),
 )
 UNKNOWN: Final = "unknown"
+NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)
 
 
 def judge(summary: Summary) -> Verdict:
