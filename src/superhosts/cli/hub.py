@@ -46,7 +46,7 @@ from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
-from superhosts.units import SECOND, parse_duration, parse_size
+from superhosts.units import SECOND, format_duration, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -156,9 +156,10 @@ def _grid(options: HubOptions, traffic: Settings) -> Grid | None:
     grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
     kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
     if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
         most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
-        named = f"--slide {windows.slide}" if windows.slide else f"--window {windows.window}"
-        raise UsageError(f"--late {windows.late}: {kept:,} windows of {named}, and {most}; take a shorter --late")
+        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
     return grid
 
 
