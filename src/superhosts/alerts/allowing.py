@@ -75,7 +75,6 @@ class AllowList:
         """Return the entry that allows a host; None if there is none."""
         return next((each for each in self.entries if network is not None and each.covers(network, rule)), None)
 
-
     def covers_peers(self, peers: Sequence[Network], rule: str) -> bool:
         """Return True if all of these peers of a host are allowed for a rule; False if none are known."""
         allowed = [each.network for each in self.entries if each.of_peers and each.rule in ("", rule)]

@@ -27,8 +27,10 @@ from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
+from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.report import HubReport
@@ -44,7 +46,7 @@ from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
-from superhosts.units import parse_size
+from superhosts.units import SECOND, format_duration, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -69,7 +71,8 @@ def hub(options: HubOptions) -> None:
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
-        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive)
+        grid = plan.settings.grid
+        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid)
         upstream = _upstream_spool(options, plan)
         outputs = open_destinations(plan.outputs, RunKind(HUB_COLUMNS, endless=True), say=tell)
         parts.enter_context(outputs)
@@ -123,7 +126,7 @@ def make_plan(options: HubOptions) -> Plan:
     _check_upstream(options)
     if options.archive.archive_sites and options.archive.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
-    traffic = check_settings(make_settings(options.cube, options.wanted))
+    traffic = check_settings(make_settings(options.cube, options.wanted, options.windows))
     sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
     check_site(options.site)
     upward = _connect_upward(options)
@@ -136,11 +139,28 @@ def make_plan(options: HubOptions) -> Plan:
     settings = HubSettings(
         selection=selection,
         sites=tuple(sites),
-        grace=parse_seconds(options.grace),
-        late=parse_seconds(options.late),
+        grace=parse_seconds(options.windows.grace),
+        late=parse_seconds(options.windows.late),
+        grid=_grid(options, traffic),
         key=traffic.key,
     )
     return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+
+
+def _grid(options: HubOptions, traffic: Settings) -> Grid | None:
+    """Return the windows to report; None for those that the edges send."""
+    windows = options.windows
+    if windows.window is None:
+        check_no_conflict({"--slide": windows.slide}, "only with --window, like --window 5m --slide 30s")
+        return None
+    grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
+    kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
+    if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
+        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
+        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
+    return grid
 
 
 def _policy(options: HubOptions) -> Policy:
@@ -226,7 +246,11 @@ def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits:
 
 def _waits(options: HubOptions, plan: Plan) -> str:
     sites = ", ".join(plan.settings.sites) or "the sites of the last windows"
-    return f"waits for {sites}, at most {options.grace} after a window's first sketch"
+    traffic = plan.traffic
+    if traffic.slides:
+        most = counted(traffic.panes + 3, "sketch", "sketches")
+        tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
+    return f"waits for {sites}, at most {options.windows.grace} after a window's first sketch"
 
 
 def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:

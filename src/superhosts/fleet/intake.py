@@ -18,6 +18,7 @@ from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
@@ -59,6 +60,7 @@ class Intake:
         *,
         archive: Archive | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        grid: Grid | None = None,
     ) -> None:
         self.folder = store.incoming
         self.counters = IntakeCounters()
@@ -66,6 +68,7 @@ class Intake:
         self._store = store
         self._expected = expected
         self._archive = archive
+        self._grid = grid  # None: windows of any length
         self.senders: Senders = tuple
         self._say = LimitedSay(say, clock=store.times.steady)
         self._checked: set[str] = set()  # windows whose union fits this hub's settings
@@ -121,6 +124,8 @@ class Intake:
         """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
             raise UsageError(f"contains the window {stored.window}, its name says {parcel.window}")
+        if self._grid is not None:
+            self._grid.check(parcel.window)
         self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
 
@@ -151,6 +156,7 @@ class Intake:
 
     def _open_window(self, parcel: Parcel) -> None:
         """Restore a window from the archive if the store does not have it, or no longer."""
+        self._check_panes(parcel)
         if self._store.has(parcel.window_name):
             self._check_union(parcel.window_name)
             return
@@ -167,6 +173,16 @@ class Intake:
         self.counters.reopened += 1
         text = f"{parcel.window_name}: restored from the archive for a sketch of {parcel.site}"
         self._say(parcel.site, "windows restored from the archive", text)
+
+    def _check_panes(self, parcel: Parcel) -> None:
+        """Refuse a pane of windows that cannot be reported again, since other panes of theirs are gone."""
+        if self._grid is None or self._grid.panes == 1:
+            return
+        number = parcel.window.start // self._grid.slide
+        for other in map(self._grid.pane, self._grid.neighbours(number)):
+            is_archived = self._archive is not None and self._archive.holds(other)
+            if other != parcel.window_name and self._store.is_past(other) and not is_archived:
+                raise UsageError("its windows are past --late, and no archive has their other panes")
 
     def _check_union(self, window: str) -> None:
         """Refuse a sketch of a window whose union was made with other settings: that union would be lost.

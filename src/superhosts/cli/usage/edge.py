@@ -61,9 +61,9 @@ class Edge:
     with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
     super hosts, which stay here.
 
-    With --slide, a sketch of every slide is sent, so that each packet travels once; to a hub these are windows as long
-    as the slide, and superhosts hosts --union makes longer ones of its archive. The rows of --output are those of the
-    windows that overlap. After a restart, the first of them lack what came before it.
+    With --slide, a sketch of every slide is sent, so that each packet travels once. A hub with the same --window and
+    --slide makes windows that overlap of them; to any other hub these are windows as long as the slide. The rows of
+    --output are those of the windows that overlap. After a restart, the first of them lack what came before it.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
     (or geometry) and detector, and all edges the same window. A hub refuses other sketches. They are kept in the spool,
