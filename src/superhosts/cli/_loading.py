@@ -93,7 +93,8 @@ def _collecting_nothing() -> Iterator[None]:
 def _run(entry: Entry, options: Any) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
-        around.enter_context(local_times(getattr(options, "local_time", False)))
+        shown = getattr(options, "service", options)  # the group that has it, or the command itself
+        around.enter_context(local_times(getattr(shown, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
             around.enter_context(make_context())
         try:

@@ -21,6 +21,7 @@ from superhosts.cli._values import (
     check_count,
     check_device,
     check_duration,
+    check_place,
     check_positive_count,
     check_seconds,
     check_share,
@@ -237,6 +238,16 @@ LocalTime = Annotated[
     ),
 ]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        callback=check_place,
+        help="Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "
+        "0.0.0.0:9105 everybody. Needs superhosts[metrics] (docs/metrics.md).",
+    ),
+]
 Output = Annotated[list[str], OUTPUT]
 OutputQueue = Annotated[
     Path | None,
@@ -575,6 +586,15 @@ class TimeOptions:
 
     since: Since = None
     until: Until = None
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What all programs that run on have besides."""
+
+    metrics: Metrics = None
+    config: ConfigFile = None
+    local_time: LocalTime = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._console import has_log, say, tell, use_log
+from superhosts.cli._systemd import ServiceManager
 from superhosts.durable import set_aside_and_report, write_json
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.background import Log
@@ -67,8 +68,10 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
 class Reloads:
     """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, manager: ServiceManager | None = None) -> None:
+        """A service manager is told when a reload begins and ends."""
         self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
+        self._manager = manager
         self._asked = False
         self._parts: dict[str, Callable[[], None]] = {}
 
@@ -85,6 +88,8 @@ class Reloads:
         if not self._asked:
             return
         self._asked = False
+        if self._manager is not None:
+            self._manager.reloading()
         done: list[str] = []
         self.failed = {}
         for name, work in self._parts.items():
@@ -96,6 +101,8 @@ class Reloads:
                 tell(f"NOT RELOADED: {name}: {error}")
         if done:
             tell(f"reloaded: {', '.join(done)}")
+        if self._manager is not None:
+            self._manager.reloaded()
 
 
 class Status:

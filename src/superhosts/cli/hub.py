@@ -14,6 +14,8 @@ from superhosts.cli._alerting import check_threshold, open_desk, policy_of
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, make_sender, sending
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
 from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
@@ -64,8 +66,8 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     """Merge and report until a signal ends it."""
-    plan = make_plan(options)
-    stop, reloads = threading.Event(), Reloads()
+    plan, monitor = make_plan(options), Monitor("hub", options.service)
+    stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
@@ -73,7 +75,7 @@ def hub(options: HubOptions) -> None:
         upstream = _upstream_spool(options, plan)
         outputs = open_destinations(plan.outputs, RunKind(HUB_COLUMNS, endless=True), say=tell)
         parts.enter_context(outputs)
-        parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
+        parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
         if desk is not None:
@@ -101,15 +103,22 @@ def hub(options: HubOptions) -> None:
             standard_error=log_status,
             **extra,
         )
+        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+        parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
         parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
 
         def on_turn() -> None:
             reloads.run_if_asked()
             status.write()
+            monitor.beat()
 
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
+    _say_end(merging, intake)
+
+
+def _say_end(merging: Hub, intake: Intake) -> None:
     counters = merging.counters
     sketches = counted(intake.counters.accepted, "sketch", "sketches")
     refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
@@ -145,7 +154,7 @@ def make_plan(options: HubOptions) -> Plan:
 
 def _policy(options: HubOptions) -> Policy:
     """Return the rules and lists of alerts, as their files are now."""
-    return policy_of(options.results.alerting, options.config)
+    return policy_of(options.results.alerting, options.service.config)
 
 
 def _check_link(options: HubOptions) -> None:

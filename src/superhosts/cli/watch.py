@@ -11,9 +11,12 @@ from superhosts.cli._console import fail_with
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._liveview import LiveView
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._observing import ObservedView, observe_outputs, observe_watch
 from superhosts.cli._outputs import output_options
 from superhosts.cli._settings import make_settings
 from superhosts.cli._values import parse_seconds
+from superhosts.cli._views import ProgressView, View
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
 from superhosts.cli.usage.watch import Watch
 from superhosts.pipeline.run_options import scan_options
@@ -40,15 +43,19 @@ def watch(options: Watch) -> None:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     asked = output_options(options.results, site=options.site)
-    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
-    view = None
+    settings, desk = with_alerts(options.results.alerting, options.service.config, settings, asked)
+    monitor = Monitor("watch", options.service)
+    view: View = ProgressView(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(settings, parse_seconds(options.refresh), options.traffic.varying)
     kind = RunKind(endless=True, varying=options.traffic.varying)
-    outputs = open_destinations(asked, kind, table=view is None and not counters.takes_standard_output)
+    outputs = open_destinations(
+        asked, kind, table=not isinstance(view, LiveView) and not counters.takes_standard_output
+    )
     if desk is not None:
         outputs.add(desk)
     how = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
-    manner = Manner(options.save, options.quiet, counters=counters, view=view, run=replace(how, leaves_open=False))
+    observed = ObservedView(view, monitor, lambda run: [*observe_watch(monitor, run), *observe_outputs(outputs, desk)])
+    manner = Manner(options.save, options.quiet, counters=counters, view=observed, run=replace(how, leaves_open=False))
     run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.durable import write_lines
+from superhosts.durations import Durations
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
@@ -123,7 +124,12 @@ class Hub:
         self._made: _Made | None = None
         self._last = _LastSites({})
         self._turns = Turns()
-        self._merger = Merger(store, archive, UnionBuilder(settings.key, intake.check_kinds), self._count_damaged)
+        unions = UnionBuilder(settings.key, intake.check_kinds)
+        self.merging, self.restoring = unions.merging, Durations()
+        self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
+        self.on_union: Callable[[Sketch], None] | None = None  # told each union that is reported
+        self.has_caught_up = False  # what was due when it started is reported, or has to wait
+        self._merger = Merger(store, archive, unions, self._count_damaged)
         self._clock = Clock(store.state / RECORD, self._newest, say, self._times)
         self._fleet = self._known_sites()
 
@@ -159,6 +165,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
+            self.has_caught_up = True
             self._troubles.attempt("NOT TIDIED", self.tidy)
             on_turn()
 
@@ -256,6 +263,8 @@ class Hub:
             self.counters.reports += 1
             self.counters.revisions += made.issue.revision > 1
             self.counters.incomplete += made.issue.revision == 1 and bool(made.issue.missing)
+            if self.on_report is not None:
+                self.on_report(made.report)
         with self._store.lock:
             before = ledger.issued
             ledger.issued, ledger.issuing = made.issue, None
@@ -309,8 +318,10 @@ class Hub:
             raise UnreportableError(str(error)) from None  # not a disk error: the union has too many sites and counters
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
-        selection = self.settings.selection
-        found, left_out = selection.search(sketch)
+        if self.on_union is not None:
+            self.on_union(sketch)
+        with self.restoring.measured():
+            found, left_out = self.settings.selection.search(sketch)
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(window)):
             self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")

@@ -27,6 +27,10 @@ class Destinations:
         """Hand reports to one more destination."""
         self._destinations.append(destination)
 
+    def each(self) -> list[Destination]:
+        """Return all destinations."""
+        return list(self._destinations)
+
     def outlive_reader(self) -> None:
         """Let the run go on when the reader of standard output goes away: its results are wanted elsewhere, too."""
         for destination in self._destinations:

@@ -18,14 +18,13 @@ from superhosts.cli._options import (
     OUTPUT,
     SITE,
     TO,
-    ConfigFile,
     EndlessTrafficOptions,
     Exact,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
     MemoryTotal,
     OutputQueueOptions,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
     shown,
@@ -103,5 +102,4 @@ class Edge:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)

@@ -19,11 +19,10 @@ from superhosts.cli._options import (
     TLS_CA,
     TLS_CERT,
     TO,
-    ConfigFile,
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
     worded,
@@ -176,8 +175,7 @@ class Hub:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
     ] = None

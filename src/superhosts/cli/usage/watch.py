@@ -15,15 +15,14 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
-    ConfigFile,
     Counters,
     EndlessResultOptions,
     EndlessTrafficOptions,
-    LocalTime,
     MemoryTotal,
     PairCubeOptions,
     Quiet,
     ScanWantedOptions,
+    ServiceOptions,
     worded,
 )
 from superhosts.cli._values import check_seconds
@@ -67,7 +66,6 @@ class Watch:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)
     counters: Counters = None
     quiet: Quiet = False
