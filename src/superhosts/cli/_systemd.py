@@ -30,27 +30,17 @@ class ServiceManager:
         """Read the variables, and remove them: programs that this one starts are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")
         limit, owner = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._clock = clock
-        self._socket: socket.socket | None = None
         self._is_ready = False
         self._pause: float | None = None  # seconds between two feeds of the watchdog
         self._fed = self._shown = 0.0
-        if not address or not hasattr(socket, "AF_UNIX"):
-            return
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        made.setblocking(False)
-        try:
-            made.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-        except OSError:
-            made.close()
-            return
-        self._socket = made
         if limit.isdigit() and int(limit) and owner in ("", str(os.getpid())):
             self._pause = int(limit) / 1e6 / FEEDS
 
     def beat(self, status: Callable[[], str]) -> None:
         """Take note that the main loop moves. The first time, the service is ready; `status` says how it is."""
-        if self._socket is None:
+        if not self._address:
             return
         now = self._clock()
         if not self._is_ready:
@@ -76,8 +66,11 @@ class ServiceManager:
     def stopping(self) -> None:
         """Tell that the service ends. Safe in a signal handler."""
         self._send("STOPPING=1")
+        self._address = ""  # nothing else is worth telling
 
     def _send(self, *lines: str) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.send("\n".join(line.replace("\n", " ") for line in lines).encode(errors="replace"))
+        if self._address:
+            text = "\n".join(line.replace("\n", " ") for line in lines)
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+                made.setblocking(False)
+                made.sendto(text.encode(errors="replace"), self._address)

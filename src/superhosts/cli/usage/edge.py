@@ -30,6 +30,7 @@ from superhosts.cli._options import (
     shown,
     worded,
 )
+from superhosts.cli._signals import sighup_held
 
 LOCAL = "nats://127.0.0.1:4222"
 
@@ -74,6 +75,7 @@ class Edge:
         superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
     """
 
+    around: ClassVar = (sighup_held,)
     inputs: Annotated[
         list[str],
         typer.Argument(

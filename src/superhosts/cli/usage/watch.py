@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -25,6 +25,7 @@ from superhosts.cli._options import (
     ServiceOptions,
     worded,
 )
+from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import check_seconds
 
 
@@ -46,6 +47,7 @@ class Watch:
         superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
     """
 
+    around: ClassVar = (sighup_held,)
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help=f"{INPUTS} A folder is followed, as new files come.")
     ]
