@@ -13,7 +13,7 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._loading import LazyCommand
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operating.md", "docs/destinations.md", "docs/alerts.md")
+PAGES = ("README.md", "docs/operating.md", "docs/destinations.md", "docs/alerts.md", "docs/metrics.md")
 
 
 def command_lines(text: str) -> list[str]:

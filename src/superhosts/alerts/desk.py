@@ -48,6 +48,12 @@ class AlertDesk(Destination):
         """Return how many alerts are open, and how many were opened, grown, closed and held back; asks no file."""
         return {"open": len(self._machine.alerts), **asdict(self._machine.counters)}
 
+    def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
+        """Hand alerts to these receivers from now on; return those that are left."""
+        left = [each for each in self._receivers if each not in receivers]
+        self._receivers = list(receivers)
+        return left
+
     def reload(self, policy: Policy) -> None:
         """Take other rules and lists; alerts that they no longer want are closed at once."""
         self._store.reload(self._machine, policy)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from superhosts.alerts.desk import AlertDesk
 from superhosts.cli._monitoring import Monitor
+from superhosts.cli._service import Reloads
+from superhosts.cli._signals import reloaded_by_sighup
 from superhosts.cli._summary import REASONS
 from superhosts.cli._views import View
 from superhosts.fleet.edge import Edge
@@ -48,19 +50,25 @@ def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
 class ObservedView:
     """A view of a run that is observed, too: each step is a beat of its main loop."""
 
-    def __init__(self, view: View, monitor: Monitor, observe: Callable[[Scan], list[Reading]]) -> None:
-        self._view, self._monitor, self._observe = view, monitor, observe
+    def __init__(
+        self, view: View, monitor: Monitor, reloads: Reloads, observe: Callable[[Scan], list[Reading]]
+    ) -> None:
+        self.run: Scan | None = None
+        self._view, self._monitor, self._reloads, self._observe = view, monitor, reloads, observe
 
     @contextmanager
     def of(self, run: Scan) -> Iterator[None]:
         """Show and observe this run until the context is left."""
-        with self._monitor.serving(self._observe(run)), self._view.of(run):
+        self.run = run
+        serving = self._monitor.serving(self._observe(run), self._reloads)
+        with reloaded_by_sighup(self._reloads.ask), serving, self._view.of(run):
             yield
             self._monitor.manager.stopping()
 
     def step(self, position: int, packets: int) -> None:
         """Show how far it is."""
         self._view.step(position, packets)
+        self._reloads.run_if_asked()
         self._monitor.beat()
 
     def paused(self) -> AbstractContextManager[object]:

@@ -245,7 +245,7 @@ Metrics = Annotated[
         metavar="HOST:PORT",
         callback=check_place,
         help="Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "
-        "0.0.0.0:9105 everybody. Needs superhosts[metrics] (docs/metrics.md).",
+        "0.0.0.0:9105 everybody. Needs the packages of the extra metrics (docs/metrics.md).",
     ),
 ]
 Output = Annotated[list[str], OUTPUT]

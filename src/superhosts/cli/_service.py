@@ -99,8 +99,8 @@ class Reloads:
             except (SuperhostsError, OSError) as error:
                 self.failed[name] = str(error)
                 tell(f"NOT RELOADED: {name}: {error}")
-        if done:
-            tell(f"reloaded: {', '.join(done)}")
+        if done or not self._parts:
+            tell(f"reloaded: {', '.join(done) or 'nothing, as there is nothing to reload'}")
         if self._manager is not None:
             self._manager.reloaded()
 

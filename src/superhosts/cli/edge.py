@@ -163,9 +163,8 @@ def watch(
     run = Edge(scan, spool, position, tell, rows=rows)
     progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan.sources)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)
-    reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
-    with serving, sending(sender, spool), ended_by_signals(monitor.stopping(run.stop), reload):
+    with serving, sending(sender, spool), ended_by_signals(monitor.stopping(run.stop), reloads.ask):
         _say_ready(settings, spool, position)
         with progress:
             run.run()

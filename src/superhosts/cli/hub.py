@@ -18,6 +18,7 @@ from superhosts.cli._monitoring import Monitor
 from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
+from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
 from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
 
 
+KIND = RunKind(HUB_COLUMNS, endless=True)
+
+
 class Plan(NamedTuple):
     """The checked options of a hub, and what was made from them."""
 
@@ -73,23 +77,22 @@ def hub(options: HubOptions) -> None:
         store = WindowStore(options.state, tell)
         intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive)
         upstream = _upstream_spool(options, plan)
-        outputs = open_destinations(plan.outputs, RunKind(HUB_COLUMNS, endless=True), say=tell)
+        outputs = open_destinations(plan.outputs, KIND, say=tell)
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
         if desk is not None:
             outputs.add(desk)
-            reloads.add("--config and --allow", lambda: desk.reload(_policy(options)))
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
         if plan.outputs.addresses:
-            extra["output"] = lambda: next(iter(outputs.all_status().values()))  # the first, as it always was
+            extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
             extra["outputs"] = outputs.all_status
-        report = _reporter(plan, outputs)
+        report = _reporter(plan, outputs, lambda: merging.settings.selection)
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / STATUS,
@@ -103,6 +106,7 @@ def hub(options: HubOptions) -> None:
             standard_error=log_status,
             **extra,
         )
+        reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
         readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
@@ -137,19 +141,25 @@ def make_plan(options: HubOptions) -> Plan:
     check_site(options.site)
     upward = _connect_upward(options)
     traffic = replace(traffic, key=fleet_key(options.cube.key_file))
-    policy, selection = _policy(options), traffic.selection
-    if options.results.alerting.alerts is not None:
-        if options.wanted.threshold is None and options.wanted.top is None:
-            selection = Selection(max(1.0, math.floor(policy.least)))
-        check_threshold(policy, selection)
+    policy = _policy(options)
     settings = HubSettings(
-        selection=selection,
+        selection=_selection(options, policy, traffic),
         sites=tuple(sites),
         grace=parse_seconds(options.grace),
         late=parse_seconds(options.late),
         key=traffic.key,
     )
     return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+
+
+def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
+    """Return which hosts are reported: those that the rules of alerts need, if nothing else is asked for."""
+    if options.results.alerting.alerts is None:
+        return traffic.selection
+    if options.wanted.threshold is None and options.wanted.top is None:
+        return Selection(max(1.0, math.floor(policy.least)))
+    check_threshold(policy, traffic.selection)
+    return traffic.selection
 
 
 def _policy(options: HubOptions) -> Policy:
@@ -238,11 +248,24 @@ def _waits(options: HubOptions, plan: Plan) -> str:
     return f"waits for {sites}, at most {options.grace} after a window's first sketch"
 
 
-def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:
+def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
+    """Return the function that takes over what has changed in the options."""
+
+    def take(options: HubOptions) -> None:
+        policy = _policy(options)
+        selection = _selection(options, policy, check_settings(make_settings(options.cube, options.wanted)))
+        outputs = output_options(options.results, site=options.site, state=options.state)
+        parts.exchange(outputs, options.results.alerting.alert_to, policy)
+        merging.settings = replace(merging.settings, selection=selection)
+
+    return take
+
+
+def _reporter(plan: Plan, outputs: Destinations, selection: Callable[[], Selection]) -> Callable[[HubReport], None]:
     """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
-        titled = with_title(result, plan.settings.selection)
+        titled = with_title(result, selection())
         outputs.write(titled)
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
             tell(titled.heading)

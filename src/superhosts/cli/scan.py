@@ -137,11 +137,11 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, view.of(run):
             for result in run:
-                report = report_of(result, settings, exports_of(sources))
+                report = report_of(result, run.settings, exports_of(sources))
                 with measured("report"), view.paused():
                     outputs.write(report)
                 view.add(report)
-                found_any |= bool(settings.selection.reached(result.found))
+                found_any |= bool(run.settings.selection.reached(result.found))
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
                     keeper.save(result)

@@ -130,6 +130,7 @@ class WindowBuilder:
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
         self.restoring = Durations()  # the search for super hosts of a window
+        self.selection = settings.selection
         self._settings = settings
         self._parts, self._reported = settings.parts, settings.reported_parts
         self._make_detector = settings.make_detector if make_detector is None else make_detector
@@ -247,7 +248,7 @@ class WindowBuilder:
 
     def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
         """Return the same, and how many hosts are left out because others have more peers."""
-        return self._settings.selection.search(self._monitored(sketch))
+        return self.selection.search(self._monitored(sketch))
 
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)

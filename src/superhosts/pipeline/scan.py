@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -241,6 +241,11 @@ class Scan:
     def restoring(self) -> Durations:
         """How long the search for the super hosts of a window took."""
         return self._builder.restoring
+
+    def select(self, threshold: float | None, top: int | None) -> None:
+        """Report other hosts, from the next window on that closes. Only for the thread that iterates."""
+        self.settings = replace(self.settings, threshold=threshold, top=top)
+        self._builder.selection = self.settings.selection
 
     def stop(self) -> None:
         """End the iteration within a second. May be called by a signal handler or another thread.

@@ -72,6 +72,7 @@ class Destination(ABC):
 
     scheme: ClassVar[str] = ""  # "syslog" recognises syslog://host:514 and syslog:local
     kind: str = "file"  # in metrics, which must not show where it is
+    opened_as: object = None  # the address that it was opened for; None: it was not asked for by an address
 
     def __init__(self, address: str, run: RunKind = RUN_THAT_ENDS) -> None:
         self.name = address  # in messages and in the status

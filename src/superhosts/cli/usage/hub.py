@@ -136,8 +136,8 @@ class Hub:
     """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
 
     Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
-    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys, certificates
-    and the file of --output.
+    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
+    certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
 
     Examples:
         superhosts hub --sites ams,fra,nyc --json

@@ -38,7 +38,8 @@ class Watch:
     needed. To capture needs rights: docs/live.md says how to give them.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
-    signal, at least half a second later, ends it at once.
+    signal, at least half a second later, ends it at once. SIGHUP reloads rules, lists, --threshold, --top and
+    destinations, and opens the files of --output again.
 
     Examples:
         superhosts watch live:eth0 --inner private
