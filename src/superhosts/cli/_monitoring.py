@@ -15,6 +15,7 @@ from superhosts.metrics.health import Health
 from superhosts.metrics.readings import Reading, of_log, of_program, of_reloads, of_windows
 from superhosts.metrics.serving import check_installed, open_endpoint
 from superhosts.metrics.windows import LastWindow
+from superhosts.notices import Notice
 from superhosts.text import counted
 
 
@@ -60,7 +61,8 @@ class Monitor:
         if reloads is not None:
             own.append(of_reloads(lambda: len(reloads.failed)))
         server = open_endpoint(self._place, self.health, [*own, *readings])
-        tell(f"metrics at http://{server.place}/metrics")
+        url = f"http://{server.place}/metrics"
+        tell(Notice(f"metrics at {url}", "metrics", url=url))
         try:
             yield
         finally:

@@ -237,6 +237,16 @@ LocalTime = Annotated[
         "--local", help="Show times in this machine's time zone, in tables and messages. Rows for programs are in UTC."
     ),
 ]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="auto|text|json",
+        callback=one_of("auto", "text", "json"),
+        help="Lines on standard error: text, json (a line of JSON each, with time, level, event and message), or auto: "
+        "text on a terminal, else json.",
+    ),
+]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
 Metrics = Annotated[
     str | None,
@@ -593,6 +603,7 @@ class ServiceOptions:
     """What all programs that run on have besides."""
 
     metrics: Metrics = None
+    log_format: LogFormat = "auto"
     config: ConfigFile = None
     local_time: LocalTime = False
 

@@ -13,10 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._console import has_log, say, tell, use_log
+from superhosts.cli._console import has_log, rendered, say, tell, use_log
 from superhosts.cli._systemd import ServiceManager
 from superhosts.durable import set_aside_and_report, write_json
 from superhosts.errors import OutputError, SuperhostsError
+from superhosts.notices import ERROR, Notice
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
 
@@ -31,7 +32,7 @@ def log_in_background() -> Iterator[None]:
     if stream is None or has_log():
         yield
         return
-    log = Log(stream)
+    log = Log(stream, render=rendered)
     use_log(log)
     try:
         yield
@@ -51,7 +52,7 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
         except BaseException as error:
             failed.append(error)
             for line in traceback.format_exc().splitlines():
-                say(line)
+                say(Notice(line, "traceback", ERROR))
             signal.raise_signal(signal.SIGTERM)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -100,7 +101,8 @@ class Reloads:
                 self.failed[name] = str(error)
                 tell(f"NOT RELOADED: {name}: {error}")
         if done or not self._parts:
-            tell(f"reloaded: {', '.join(done) or 'nothing, as there is nothing to reload'}")
+            text = f"reloaded: {', '.join(done) or 'nothing, as there is nothing to reload'}"
+            tell(Notice(text, "reloaded", parts=done))
         if self._manager is not None:
             self._manager.reloaded()
 

@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._capturing import use_filter
-from superhosts.cli._console import fail_with, log_status, tell
+from superhosts.cli._console import fail_with, log_status, say_error, tell
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._monitoring import Monitor
@@ -34,6 +34,7 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
 from superhosts.hashing import fingerprint, secret_of
+from superhosts.notices import INFO, WARNING, Notice
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -190,7 +191,7 @@ class _Errors:
         """Report an error."""
         if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
             self.found.append(error)
-        tell(str(error))
+        say_error(error)
 
 
 def _tell_warning(text: str) -> None:
@@ -198,7 +199,9 @@ def _tell_warning(text: str) -> None:
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
-    tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
+    waiting = len(spool.waiting())
+    text = f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {waiting}"
+    tell(Notice(text, "ready", site=settings.site, waiting=waiting))
     say_what_leaves(settings.key)
     if position.frontier is not None:
         before = f"everything before is in the spool, sent or refused ({spool.folder / POSITION})"
@@ -229,7 +232,8 @@ def _deliver(run: Edge, spool: Spool, on_turn: Callable[[], None], *, patient: b
     left = len(spool.waiting())
     until = time.monotonic() + (float("inf") if patient else LIVE_WAIT)
     if left and not run.stopping.is_set():
-        tell(f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)")
+        text = f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)"
+        tell(Notice(text, "input-ended", waiting=left))
     while not run.stopping.is_set() and spool.waiting() and time.monotonic() < until:
         with spool.changed:
             spool.changed.wait(0.5)
@@ -239,7 +243,8 @@ def _deliver(run: Edge, spool: Spool, on_turn: Callable[[], None], *, patient: b
     refused = f", {counters.refused} REFUSED by the hub" if counters.refused else ""
     earlier = f"; refused windows of all runs are kept in {spool.folder / 'refused'}: {kept}" if kept else ""
     said = f"{counters.spooled} spooled, {counters.delivered} acknowledged by the hub{refused}, {left} in the spool"
-    tell(f"windows: {said}{earlier}")
+    level = WARNING if counters.refused else INFO
+    tell(Notice(f"windows: {said}{earlier}", "stopped", level, **asdict(counters), waiting=left))
 
 
 def status_counters(counters: Counters) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.hashing import fingerprint, secret_of
+from superhosts.notices import INFO, WARNING, Notice
 from superhosts.pairs import DIRECTIONS, SIDES
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -47,6 +48,7 @@ from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
+from superhosts.times import window_name
 from superhosts.units import parse_size
 
 if TYPE_CHECKING:
@@ -126,7 +128,9 @@ def _say_end(merging: Hub, intake: Intake) -> None:
     counters = merging.counters
     sketches = counted(intake.counters.accepted, "sketch", "sketches")
     refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
-    tell(f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)")
+    text = f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
+    found = {"accepted": intake.counters.accepted, "refused": intake.counters.refused, "reports": counters.reports}
+    tell(Notice(text, "stopped", WARNING if refused else INFO, **found))
 
 
 def make_plan(options: HubOptions) -> Plan:
@@ -234,10 +238,10 @@ def _open_receiver(
 def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
     """Receive in the background, and report when the hub is ready."""
     if receiver.counters.down:
-        tell(f"hub started; the link does not work yet; {waits}")
+        tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
 
     def receive() -> None:
-        receiver.run(intake, stop, lambda: tell(f"hub ready; {waits}"))
+        receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
 
     with in_background("receive", receive, stop):
         yield
@@ -268,9 +272,19 @@ def _reporter(plan: Plan, outputs: Destinations, selection: Callable[[], Selecti
         titled = with_title(result, selection())
         outputs.write(titled)
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
-            tell(titled.heading)
+            tell(_window_notice(titled))
 
     return report
+
+
+def _window_notice(report: HubReport) -> Notice:
+    """Return the line about a window that was reported."""
+    level = WARNING if report.missing or report.refused else INFO
+    window = None if report.window is None else window_name(report.window)
+    who = {"sites": report.sites, "missing": report.missing, "refused": report.refused}
+    return Notice(
+        report.heading, "window", level, window=window, revision=report.revision, hosts=len(report.rows), **who
+    )
 
 
 def largest_sketch(traffic: Settings) -> int:

@@ -11,7 +11,7 @@ import typer
 
 from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
-from superhosts.cli._console import fail_with, say
+from superhosts.cli._console import fail_with, say, say_error
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -106,7 +106,7 @@ class ReportedErrors:
     def add(self, error: SuperhostsError) -> None:
         """Report an error and keep it for the exit status."""
         self.found.append(error)
-        say(f"superhosts: {error}")
+        say_error(error)
 
 
 def run_scan(
