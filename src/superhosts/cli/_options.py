@@ -21,6 +21,7 @@ from superhosts.cli._values import (
     check_count,
     check_device,
     check_duration,
+    check_place,
     check_positive_count,
     check_seconds,
     check_share,
@@ -248,7 +249,27 @@ LocalTime = Annotated[
         "--local", help="Show times in this machine's time zone, in tables and messages. Rows for programs are in UTC."
     ),
 ]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="auto|text|json",
+        callback=one_of("auto", "text", "json"),
+        help="Lines on standard error: text, json (a line of JSON each, with time, level, event and message), or auto: "
+        "text on a terminal, else json.",
+    ),
+]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        callback=check_place,
+        help="Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "
+        "0.0.0.0:9105 everybody. Needs the packages of the extra metrics (docs/metrics.md).",
+    ),
+]
 Output = Annotated[list[str], OUTPUT]
 OutputQueue = Annotated[
     Path | None,
@@ -628,6 +649,16 @@ class TimeOptions:
 
     since: Since = None
     until: Until = None
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What all programs that run on have besides."""
+
+    metrics: Metrics = None
+    log_format: LogFormat = "auto"
+    config: ConfigFile = None
+    local_time: LocalTime = False
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,12 @@ class Hub:
         self._made: _Made | None = None
         self._last = _LastSites({})
         self._turns = Turns()
-        self._merger = Merger(store, archive, UnionBuilder(settings.key, intake.check_kinds), self._count_damaged)
-        reporter = self._reporter = Reporter(settings.selection, settings.key, self._left_out_of_sites)
+        unions = UnionBuilder(settings.key, intake.check_kinds)
+        self._merger = Merger(store, archive, unions, self._count_damaged)
+        reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
+        self.merging, self.reporter = unions.merging, reporter
+        self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
+        self.has_caught_up = False  # what was due when it started is reported, or has to wait
         self._sliding: SlidingWindows | None = None
         self._remembered = REMEMBERED
         if (grid := settings.grid) is not None and grid.panes > 1:
@@ -176,6 +180,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
+            self.has_caught_up = True
             self._troubles.attempt("NOT TIDIED", self.tidy)
             on_turn()
 
@@ -306,6 +311,8 @@ class Hub:
         self.counters.reports += 1
         self.counters.revisions += report.revision > 1
         self.counters.incomplete += report.revision == 1 and bool(report.missing)
+        if self.on_report is not None:
+            self.on_report(report)
 
     def _is_pane(self, window: str) -> bool:
         """Return True if a window is not reported, but part of windows that are."""
@@ -361,7 +368,7 @@ class Hub:
         members = Members(span, issue.revision, names, issue.missing, refused, files)
         # The files of a first report were verified a moment ago, when they were merged.
         trusted = issue.revision == 1
-        report, valid = self._reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
+        report, valid = self.reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
         if not valid:
             self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
         return report

@@ -65,6 +65,7 @@ class Intake:
         self.folder = store.incoming
         self.counters = IntakeCounters()
         self.arrived = threading.Event()  # set when there may be something to report
+        self.seen: dict[str, float] = {}  # site → when its last sketch was accepted, in seconds since 1970
         self._store = store
         self._expected = expected
         self._archive = archive
@@ -115,6 +116,7 @@ class Intake:
         except Exception as error:  # no input may stop the hub
             return self._refuse(name, site, f"it is invalid ({type(error).__name__}: {error})")
         self.counters.accepted += 1
+        self.seen[site] = self._store.times.wall()
         self._look_at_clock(parcel)
         self._look_for_another(parcel)
         self.arrived.set()

@@ -18,7 +18,7 @@ from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.receipts import Say
 from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
-from superhosts.reports.base import Report
+from superhosts.reports.base import Destination, Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.rows import make_rows
 from superhosts.times import window_name
@@ -86,6 +86,10 @@ class LocalRows:
     def outputs(self) -> dict[str, dict[str, int]]:
         """Return the counters of all destinations, by their names."""
         return self._destinations.all_status()
+
+    def destinations(self) -> list[Destination]:
+        """Return all destinations."""
+        return self._destinations.each()
 
     def reopen(self) -> None:
         """Open files again that another program may have moved away."""

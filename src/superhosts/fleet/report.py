@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from superhosts.durations import Durations
 from superhosts.errors import SuperhostsError
 from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.sightings import Sightings
@@ -65,12 +66,17 @@ class Members(NamedTuple):
 
 
 class Reporter:
-    """Makes reports. `on_left_out` is called for a site's sketch that cannot be asked."""
+    """Makes reports of the hosts that are asked for now. `on_left_out` gets a site's sketch that cannot be asked."""
 
     def __init__(
-        self, selection: Selection, key: bytes | str | None, on_left_out: Callable[[SuperhostsError], None]
+        self,
+        selection: Callable[[], Selection],
+        key: bytes | str | None,
+        on_left_out: Callable[[SuperhostsError], None],
     ) -> None:
         self._selection, self._key, self._on_left_out = selection, key, on_left_out
+        self.restoring = Durations()
+        self.on_union: Callable[[Sketch], None] | None = None  # told each union that is reported
 
     def make(
         self, sketch: Sketch, members: Members, before: Iterable[Any], *, trusted: bool = False
@@ -79,7 +85,10 @@ class Reporter:
 
         `trusted`: the checksums of the sites' sketches are verified.
         """
-        found, left_out = self._selection.search(sketch)
+        if self.on_union is not None:
+            self.on_union(sketch)
+        with self.restoring.measured():
+            found, left_out = self._selection().search(sketch)
         sightings = Sightings(found, sketch, self._key)
         valid = sightings.remember(before)
         for error in sightings.ask(members.files, trusted=trusted):

@@ -12,6 +12,7 @@ import numpy as np
 from superhosts.contacts import Conversations, in_order, with_details
 from superhosts.detectors.base import Detector
 from superhosts.device import run_parallel, thread_count
+from superhosts.durations import Durations
 from superhosts.errors import UsageError
 from superhosts.evidence.patterns import Verdict
 from superhosts.evidence.sample import Evidence
@@ -139,6 +140,8 @@ class WindowBuilder:
         self.reached: int | None = None  # the time that all inputs have reached; None: their end
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
+        self.restoring = Durations()  # the search for super hosts of a window
+        self.selection = settings.selection
         self._settings = settings
         self._parts, self._reported = settings.parts, settings.reported_parts
         self._make_detector = settings.make_detector if make_detector is None else make_detector
@@ -230,7 +233,8 @@ class WindowBuilder:
         """Return a window with its super hosts, if these are looked for."""
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
-        found, left_out = self.search(sketch)
+        with self.restoring.measured():
+            found, left_out = self.search(sketch)
         largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, packets, largest, left_out)
 
@@ -263,7 +267,7 @@ class WindowBuilder:
 
     def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
         """Return the same, and how many hosts are left out because others have more peers."""
-        return self._settings.selection.search(self._monitored(sketch))
+        return self.selection.search(self._monitored(sketch))
 
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)

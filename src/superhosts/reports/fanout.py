@@ -29,6 +29,17 @@ class Destinations:
         """Hand reports to one more destination."""
         self._destinations.append(destination)
 
+    def each(self) -> list[Destination]:
+        """Return all destinations."""
+        return list(self._destinations)
+
+    def exchange(self, wanted: Sequence[Destination]) -> list[Destination]:
+        """Hand reports to these instead of those that were opened for addresses; return the ones that are left."""
+        kept = [each for each in self._destinations if each.opened_as is None]
+        left = [each for each in self._destinations if each.opened_as is not None and each not in wanted]
+        self._destinations = [*wanted, *kept]
+        return left
+
     def outlive_reader(self) -> None:
         """Let the run go on when the reader of standard output goes away: its results are wanted elsewhere, too."""
         for destination in self._destinations:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -158,23 +158,32 @@ def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
         yield from (Wanted(line, private=True) for line in found)
 
 
-def open_each(options: OutputOptions, run: RunKind) -> list[Destination]:
-    """Open all destinations besides standard output, or none. Those of one name are numbered."""
+def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination] = ()) -> list[Destination]:
+    """Open all destinations besides standard output, or none. Those of one name are numbered.
+
+    Destinations that were opened `before`, for the same addresses, are returned as they are.
+    """
     opened: list[Destination] = []
+    there = {each.opened_as: each for each in before if each.opened_as is not None}
     names: Counter[str] = Counter()
     delivery = replace(options.delivery)  # with a deadline of its own
     for text in options.addresses:
         if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
             delivery.say(warning)
     try:
-        for text, private in _wanted(options.addresses):
-            opened.append(open_destination(text, run, delivery, private=private))
+        for wanted in _wanted(options.addresses):
+            if wanted in there:
+                opened.append(there[wanted])
+                continue
+            opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
+            opened[-1].opened_as = wanted
             names[opened[-1].name] += 1
             if (number := names[opened[-1].name]) > 1:
                 opened[-1].name += f" ({number})"
     except BaseException:
         for destination in opened:
-            destination.abandon()
+            if destination not in there.values():
+                destination.abandon()
         raise
     queue = options.delivery.queue
     if queue is not None:

@@ -18,19 +18,19 @@ from superhosts.cli._options import (
     OUTPUT,
     SITE,
     TO,
-    ConfigFile,
     EndlessTrafficOptions,
     Exact,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
     MemoryTotal,
     OutputQueueOptions,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
     shown,
     worded,
 )
+from superhosts.cli._signals import sighup_held
 
 LOCAL = "nats://127.0.0.1:4222"
 
@@ -75,6 +75,7 @@ class Edge:
         superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
     """
 
+    around: ClassVar = (sighup_held,)
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -103,5 +104,4 @@ class Edge:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)

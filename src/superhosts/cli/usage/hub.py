@@ -21,11 +21,10 @@ from superhosts.cli._options import (
     TLS_CERT,
     TO,
     WINDOW,
-    ConfigFile,
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
     shown,
@@ -181,8 +180,8 @@ class Hub:
     """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
 
     Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
-    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys, certificates
-    and the file of --output.
+    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
+    certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
 
     With --window and --slide, which the edges have, too, windows overlap: the hub merges the panes that the edges send
     and reports the windows made of them. A late sketch revises the windows that its pane is in. The archive and an
@@ -215,8 +214,7 @@ class Hub:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
     ] = None
