@@ -6,6 +6,7 @@ import json
 import socket
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -209,9 +210,10 @@ def test_the_list_shows_who_is_enrolled_and_who_was_revoked(run: Run, tmp_path: 
     table = run("site", "list", "--state", tmp_path)
     assert table.status == 0
     head, ams, fra = table.out.splitlines()
-    assert head.split() == ["site", "enrolled", "revoked"]
-    assert (ams.split()[0], len(ams.split())) == ("ams", 2)
-    assert (fra.split()[0], len(fra.split())) == ("fra", 3)
+    assert head.split() == ["site", "key", "since", "seen", "version", "lag", "spool", "refused", "slowed", "clock"]
+    today = datetime.now(UTC).date().isoformat()
+    assert ams.split() == ["ams", today, *"-------"]
+    assert fra.split() == ["fra", "revoked", *"-------"]
     rows = run("site", "list", "--state", tmp_path, "--json").rows
     assert [row["site"] for row in rows] == ["ams", "fra"]
     assert rows[0]["revoked"] is rows[1]["key"] is None
@@ -231,7 +233,7 @@ def test_sites_without_a_history_are_listed_without_times(tmp_path: Path, run: R
     if history is not None:
         (folder / HISTORY).write_text(history)
     assert [tuple(each) for each in list_sites(folder)] == [("ams", None, None, "UXYZ")]
-    assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split() == ["ams", "unknown"]
+    assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split()[:2] == ["ams", "unknown"]
 
 
 def test_no_site_is_enrolled(run: Run, tmp_path: Path) -> None:
@@ -254,3 +256,41 @@ def test_a_state_that_is_a_file_is_one_line(run: Run, tmp_path: Path, verb: str)
 def test_folders_that_enrolling_makes_are_private(run: Run, tmp_path: Path) -> None:
     assert run("site", "enroll", "ams", "--state", tmp_path / "state").status == 0
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("state", "state/broker")] == [0o700, 0o700]
+
+
+def test_the_list_shows_what_the_hub_knows(run: Run, tmp_path: Path) -> None:
+    for site in ("ams", "fra"):
+        run("site", "enroll", site, "--state", tmp_path)
+    run("site", "rotate", "fra", "--state", tmp_path, "--grace", "1h")
+    now = time.time()
+    ams = {
+        "seen": now - 12,
+        "version": "0.1.0",
+        "window_end": now - 600,
+        "spool_sketches": 3,
+        "spool_bytes": 5 << 20,
+        "accepted": 7,
+        "refused": 1,
+        "slowed": 2,
+        "clock": 3600.04,
+        "mismatch": "upgrade this hub",
+    }
+    odd = {"seen": "x", "version": 5, "window_end": None, "clock": float("inf"), "refused": True, "mismatch": []}
+    content = {"written": now - 3600, "sites": {"ams": ams, "lon": odd, "nyc": {}, "par": 5}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+    shown = run("site", "list", "--state", tmp_path)
+    lines = {line.split()[0]: line.split() for line in shown.out.splitlines()[1:]}
+    assert lines["ams"][3:] == ["s", "ago", "0.1.0", "10", "min", "3", "(5", "MiB)", "1", "2", "60", "min"]
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert lines["lon"] == ["lon", "none", *"-------"]
+    assert "the hub does not run: all but the keys is as of 60 min ago" in shown.err
+    assert "nothing is taken from ams: upgrade this hub" in shown.err
+    assert "the clock of ams is 60 min ahead of the hub's" in shown.err
+    assert "an older key of fra is accepted until 20" in shown.err
+    rows = {row["site"]: row for row in run("site", "list", "--state", tmp_path, "--json").rows}
+    assert rows.keys() == {"ams", "fra", "lon", "nyc", "par"}
+    first = rows["ams"]
+    assert (first["version"], first["refused"], first["clock_wrong"]) == ("0.1.0", 1, True)
+    assert first["lag_seconds"] >= 600
+    assert rows["fra"]["old_key_until"].endswith("Z")
+    assert rows["lon"]["version"] is rows["lon"]["refused"] is rows["lon"]["clock_wrong"] is None

@@ -109,7 +109,7 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "site list": Entry(
         ".usage.site:List",
         ".site:show_sites",
-        "List the sites that are enrolled or were revoked, and since when.",
+        "List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.",
     ),
     "key new": Entry(
         ".usage.key:New",

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-
-from rich.table import Table
+from typing import Any
 
 from superhosts.cli._console import tell
 from superhosts.cli._keys import announced_key
 from superhosts.cli._service import STATUS
+from superhosts.cli._sitelist import age_text, list_known, remarks, table_of
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.site import Enroll, List, Revoke, Rotate, TokenOptions
 from superhosts.durable import read_json, write_private
-from superhosts.fleet.nats.enrolment import Enrolment, enroll, list_sites, rotate, token_of, unenroll
+from superhosts.fleet.nats.enrolment import enroll, list_sites, read_outgoing, rotate, token_of, unenroll
 from superhosts.fleet.nats.joining import make_token, reach_of, remember_reach
 from superhosts.keys import ChosenKey, find_key
 from superhosts.replacing import output_errors
 from superhosts.reports.terminal import OutputConsole
 from superhosts.text import printable
 
+STALE = 60.0  # seconds after which a status says that its hub does not run
 BROKER = "broker"  # the folder of the embedded broker, within the hub's
 
 
@@ -77,11 +79,8 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
 
 def _key_of_hub(state: Path) -> str | None:
     """Return the fingerprint of the key with which a hub has last used a folder; None if that is not known."""
-    with contextlib.suppress(OSError):
-        status = read_json(state / STATUS)
-        if isinstance(status, dict) and isinstance(status.get("key"), str):
-            return printable(status["key"])
-    return None
+    key = _status(state).get("key")
+    return printable(key) if isinstance(key, str) else None
 
 
 def revoke_site(options: Revoke) -> None:
@@ -92,20 +91,28 @@ def revoke_site(options: Revoke) -> None:
 
 def show_sites(options: List) -> None:
     """Print the sites as a table, or as JSON Lines."""
-    sites = list_sites(options.state / BROKER)
+    folder, status = options.state / BROKER, _status(options.state)
+    known, now = status.get("sites"), time.time()
+    found = list_known(list_sites(folder), read_outgoing(folder, now), known if isinstance(known, dict) else {}, now)
     if options.json:
-        for each in sites:
-            print(json.dumps(each._asdict()))
-    elif sites:
-        OutputConsole().print(_table(sites))
-    else:
+        for each in found:
+            print(json.dumps(each))
+        return
+    if not found:
         tell(f"{options.state}: no site is enrolled (superhosts site enroll SITE)")
+        return
+    OutputConsole().print(table_of(found))
+    written = status.get("written")
+    if isinstance(written, int | float) and time.time() - written > STALE:
+        tell(f"the hub does not run: all but the keys is as of {age_text(time.time() - written)} ago")
+    for remark in remarks(found):
+        tell(remark)
 
 
-def _table(sites: list[Enrolment]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("site", "enrolled", "revoked"):
-        table.add_column(title, no_wrap=True)
-    for each in sites:
-        table.add_row(each.site, each.enrolled or "unknown", each.revoked or "")
-    return table
+def _status(state: Path) -> dict[str, Any]:
+    """Return what a hub has written last; empty if nothing is there."""
+    with contextlib.suppress(OSError):
+        status = read_json(state / STATUS)
+        if isinstance(status, dict):
+            return status
+    return {}

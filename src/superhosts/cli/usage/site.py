@@ -85,7 +85,13 @@ class Revoke:
 
 @dataclass(frozen=True)
 class List:
-    """List the sites that are enrolled or were revoked, and since when.
+    """List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.
+
+    seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
+    arrived last, counted from its end. spool: sketches that wait at the edge, and their size. refused: sketches that
+    the hub refused since it started. slowed: how often the site had to wait, as it was over its quota. clock: how far
+    its clock is ahead of the hub's. What a site does not tell, as edges of earlier releases or links by files, is
+    shown as -.
 
     Example: superhosts site list --json
     """
