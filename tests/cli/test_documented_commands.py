@@ -31,7 +31,7 @@ def command_lines(text: str) -> list[str]:
 def arguments_of(line: str) -> tuple[str, list[str]]:
     """Return the command of a line and its arguments, without what the shell does with its streams."""
     words = shlex.split(line, comments=True)[1:]
-    words = words[: min(words.index(each) if each in words else len(words) for each in ("<", "|"))]
+    words = words[: min(words.index(each) if each in words else len(words) for each in ("<", ">", "|"))]
     name = next((each for each in (" ".join(words[:2]), words[0]) if each in COMMANDS), "")
     return name, words[len(name.split()) :]
 

@@ -80,6 +80,7 @@ ELSEWHERE = {
     ("edge", "to", "--from"): "of the hub",
     ("site enroll", "site", "--site"): "of the edge",
     ("site revoke", "site", "--site"): "of the edge",
+    ("site rotate", "site", "--site"): "of the edge",
 }
 
 

@@ -126,7 +126,7 @@ class HubParts:
 def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     """Observe a hub. It is ready when its link works and all windows that were due at its start are reported."""
     hub = parts.hub
-    sites = Sites(parts.intake.seen, hub.settings.sites)
+    sites = Sites(parts.intake.roster.heard, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.alerts.machine import Policy
@@ -25,7 +26,7 @@ from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.cubefile.container import SITE_HEADER
-from superhosts.durable import hold_folder
+from superhosts.durable import hold_folder, read_json
 from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
@@ -37,6 +38,7 @@ from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.report import HubReport
+from superhosts.fleet.roster import Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.hashing import fingerprint, secret_of
@@ -79,8 +81,8 @@ def hub(options: HubOptions) -> None:
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
-        grid = plan.settings.grid
-        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid)
+        grid, roster = plan.settings.grid, known_sites(options.state)
+        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
         upstream = _upstream_spool(options, plan)
         outputs = open_destinations(plan.outputs, KIND, say=tell)
         parts.enter_context(outputs)
@@ -89,7 +91,7 @@ def hub(options: HubOptions) -> None:
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
         if desk is not None:
             outputs.add(desk)
-        receiver, extra = _open_receiver(parts, options, plan.traffic, reloads)
+        receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
@@ -106,7 +108,8 @@ def hub(options: HubOptions) -> None:
             desk=intake.counters,
             link=receiver.counters,
             windows=lambda: len(store.windows()),
-            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed},
+            sites=roster.status,
+            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed, "clocks": roster.wrong_clocks()},
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
@@ -243,7 +246,7 @@ def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
 
 
 def _open_receiver(
-    parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads
+    parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
 ) -> tuple[Receiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
@@ -251,7 +254,16 @@ def _open_receiver(
         return FileReceiver(options.way_in.from_folder, tell, largest=largest), {}
     from superhosts.cli._nats import open_receiver
 
-    return open_receiver(parts, options, largest, reloads)
+    return open_receiver(parts, options, largest, reloads, roster)
+
+
+def known_sites(state: Path) -> Roster:
+    """Return what the last run of the hub knew about its sites."""
+    roster = Roster(tell)
+    with contextlib.suppress(OSError):
+        status = read_json(state / STATUS)
+        roster.restore(status.get("sites") if isinstance(status, dict) else None)
+    return roster
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from superhosts.fleet.intake import Intake
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.merging import Merger
 from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
+from superhosts.fleet.readiness import is_timely, wait_of
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.report import HubReport, Members, Reporter
 from superhosts.fleet.sliding import SlidingWindows
@@ -259,25 +260,30 @@ class Hub:
     def _last_sites(self) -> _LastSites:
         if self.settings.sites:
             return _LastSites({})
-        return _LastSites(
-            {window: set(map(site_of, list(self._store.ledger(window).known))) for window in self._recent()}
-        )
+        recent = self._recent(timely=True) or self._recent()  # none is timely if all captures are old
+        return _LastSites({window: set(map(site_of, list(self._store.ledger(window).known))) for window in recent})
 
-    def _recent(self) -> list[str]:
+    def _recent(self, *, timely: bool = False) -> list[str]:
+        """Return the windows whose first sketches came last; `timely`: only those that came when they had ended.
+
+        A site that makes up windows, or has a wrong clock, is no reason to expect less of the others.
+        """
         windows = [window for window in self._store.windows() if self._store.ledger(window).known]
+        if timely:
+            windows = [each for each in windows if is_timely(parse_window_name(each), self._store.ledger(each))]
         return sorted(windows, key=lambda window: self._store.ledger(window).first)[-self._remembered :]
 
     def _is_ready(self, window: str, ledger: Ledger) -> bool:
         """Return True if a window is to be reported now. After a first report it waits for further late sketches."""
         if ledger.issuing is not None:  # the report was in progress when the hub stopped
             return True
-        pause = min(self.settings.grace, self.settings.late_pause)
-        if ledger.issued is None:
+        now, span = self._times.wall(), parse_window_name(window)
+        wait = wait_of(span, ledger, now, self.settings.grace, self.settings.late_pause)
+        if wait.for_all:
             expected = self._expected_sites(window)
             if expected and expected <= ledger.sites:
                 return True
-            pause = self.settings.grace
-        return not 0 <= self._times.wall() - ledger.unreported < pause  # negative: this machine's clock was set back
+        return wait.is_over(now)
 
     def _issue(self, window: str, ledger: Ledger) -> None:
         """Report a window. What is needed to repeat the report is on disk before, the fact that it is done after."""
