@@ -38,7 +38,13 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
         if monitor.is_asked and result.stored is not None:
             monitor.last.note_sketch(result.stored)
 
+    def why_not_capturing() -> str:
+        """The main loop moves before the thread of a capture has opened its ring."""
+        closed = any(source.loses and source.fullness() is None for source in scan.sources)
+        return "a capture is not open" if closed else ""
+
     scan.on_window = note
+    monitor.health.look_at(why_not_capturing)
     return [readings.of_scan(scan, REASONS)]
 
 

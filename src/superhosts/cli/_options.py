@@ -595,7 +595,7 @@ class NamesOptions:
         ),
     ] = None
     geo: Annotated[
-        list[Path],
+        list[str],  # as text: for lists of paths typer loads a package of its own
         typer.Option(
             metavar="FILE",
             help="Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.",

@@ -25,7 +25,7 @@ def output_options(options: ResultOptions, *, site: str = "", state: Path | None
 
 def naming_of(options: NamesOptions) -> NamingOptions:
     """Return where names of hosts come from."""
-    return NamingOptions(options.labels, options.geo, options.names)
+    return NamingOptions(options.labels, [Path(text) for text in options.geo], options.names)
 
 
 def delivery_options(options: OutputQueueOptions, site: str, state: Path | None) -> DeliveryOptions:
