@@ -232,7 +232,7 @@ class Heard:
         self.client = self
         self.jetstream = self
 
-    async def publish(self, subject: str, data: bytes) -> None:
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.said.append((subject, data))
 
     async def consumer_info(self, *names: str) -> Any:

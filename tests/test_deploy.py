@@ -28,6 +28,7 @@ from superhosts.fleet.intake import IntakeCounters
 from superhosts.fleet.nats.broker import BrokerCounters
 from superhosts.fleet.nats.reception import ReceiveCounters
 from superhosts.fleet.nats.send import SendCounters
+from superhosts.fleet.nats.token import Token
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
 from superhosts.metrics.health import STALLED, STARTING
@@ -71,6 +72,7 @@ def unit_commands(name: str) -> Iterator[list[str]]:
     values = {
         **read_env("hub.env"),
         **read_env("edge.env"),
+        **read_env("enroll.env"),
         "STATE_DIRECTORY": "/var/lib/x",
         "CREDENTIALS_DIRECTORY": "/run/credentials/x",
     }
@@ -89,7 +91,8 @@ def compose_commands() -> Iterator[list[str]]:
         if name != "keys":
             yield shlex.split(service["command"])
     script = SERVICES["keys"]["command"][0].replace("$$site", "ams")
-    yield from (shlex.split(found) for found in re.findall(r"superhosts ((?:site|key)[^)\n]*)", script))
+    script = "\n".join(joined(script))
+    yield from (shlex.split(found) for found in re.findall(r"superhosts ((?:site|key)[^>\n]*)", script))
 
 
 def container_commands() -> Iterator[list[str]]:
@@ -101,7 +104,7 @@ def container_commands() -> Iterator[list[str]]:
 def doc_commands() -> Iterator[list[str]]:
     for line in joined(DOC):
         if line.startswith("    ") and (found := re.search(r"(?:^ +|\| )superhosts (.*)", line)):
-            yield shlex.split(found[1], comments=True)
+            yield shlex.split(found[1].partition(" > ")[0], comments=True)
 
 
 def program() -> dict[str, Any]:
@@ -152,7 +155,7 @@ def test_options_and_commands_within_sentences_exist() -> None:
         if span.startswith("superhosts ") and (name := name_of(span.split()[1:])) in commands:
             options = {word for word in span.split() if word.startswith("--")}
             assert options <= options_of(commands[name]), span
-    for name, command in (("hub.env", "hub"), ("edge.env", "edge")):
+    for name, command in (("hub.env", "hub"), ("edge.env", "edge"), ("enroll.env", "site enroll")):
         commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8"))) - {
             "--help"
         }
@@ -271,9 +274,13 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
         return {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("keys/*/*")}
 
     made = run()
-    assert set(made) == {f"keys/{site}/{kind}" for site in EDGES for kind in ("key", "nkey")}
-    assert len({made[f"keys/{site}/nkey"] for site in EDGES}) == len(EDGES)
-    assert len({made[f"keys/{site}/key"] for site in EDGES}) == 1
+    tokens = {site: Token.decode(made[f"keys/{site}/token"].decode()) for site in EDGES}
+    assert len(made) == len(EDGES)
+    assert {site: (token.site, token.url) for site, token in tokens.items()} == {
+        site: (site, "nats://hub:4222") for site in EDGES
+    }
+    assert len({token.seed for token in tokens.values()}) == len(EDGES)
+    assert {token.key for token in tokens.values()} == {(tmp_path / "state" / "key").read_bytes().strip()}
     assert run() == made
     assert not (tmp_path / "own").exists()
 

@@ -70,6 +70,8 @@ class UnreadableError(SketchFileError):
 class VersionError(SketchFileError):
     """An intact .cube file of a format version that this program does not read."""
 
+    is_newer = False  # True if a later release has written it
+
 
 class HalfMergedError(SketchFileError):
     """A .cube file that failed during a merge. The sketch that it was merged into contains part of it."""

@@ -15,6 +15,7 @@ from superhosts.names import NAME_RULE, is_name
 from superhosts.text import counted, printable
 
 Check = Callable[[Any, str], Any]
+UNKNOWN = "unknown field"
 MOST_QUOTED = 60  # characters of an invalid value that a message quotes
 
 
@@ -117,7 +118,7 @@ def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = No
                 raise FieldError(before + field, "missing")
         for field in value:
             if field not in known:
-                raise FieldError(before + printable(field, MOST_QUOTED), "unknown field")
+                raise FieldError(before + printable(field, MOST_QUOTED), UNKNOWN)
         return {field: known[field](item, before + field) for field, item in value.items()}
 
     return check_fields

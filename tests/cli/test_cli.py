@@ -41,6 +41,7 @@ COMMANDS += [
     "edge",
     "hub",
     "site enroll",
+    "site rotate",
     "site revoke",
     "site list",
     "key new",

@@ -17,7 +17,7 @@ from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
 from superhosts.evaluation.entrants import ENTRANTS
 
 # Words that say what an option takes, where nothing can be offered: files (the shell completes them), numbers, names.
-FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME"}
+FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME", "TOKEN"}
 ALSO_FREE = {  # and options of one word with others
     "--allow": "hosts and prefixes",
     "--never-act": "hosts and prefixes",

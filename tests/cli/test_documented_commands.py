@@ -13,7 +13,10 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._loading import LazyCommand
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operating.md", "docs/destinations.md", "docs/alerts.md", "docs/metrics.md")
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("operating", "destinations", "alerts", "evidence", "metrics")),
+)
 
 
 def command_lines(text: str) -> list[str]:
@@ -28,7 +31,7 @@ def command_lines(text: str) -> list[str]:
 def arguments_of(line: str) -> tuple[str, list[str]]:
     """Return the command of a line and its arguments, without what the shell does with its streams."""
     words = shlex.split(line, comments=True)[1:]
-    words = words[: min(words.index(each) if each in words else len(words) for each in ("<", "|"))]
+    words = words[: min(words.index(each) if each in words else len(words) for each in ("<", ">", "|"))]
     name = next((each for each in (" ".join(words[:2]), words[0]) if each in COMMANDS), "")
     return name, words[len(name.split()) :]
 

@@ -3,70 +3,183 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import trustme
 
-from commands import Run
-from superhosts.fleet.nats.enrolment import HISTORY, SITES, list_sites, read_sites
-from superhosts.hashing import fingerprint
+from commands import Ended, Run
+from superhosts.fleet.nats.enrolment import (
+    HISTORY,
+    OUTGOING,
+    SITES,
+    list_sites,
+    public_key,
+    read_outgoing,
+    read_sites,
+)
+from superhosts.fleet.nats.token import Token
+from superhosts.hashing import DEFAULT_KEY, fingerprint
 
 
-def test_enroll_prints_the_file_with_the_secret(run: Run, tmp_path: Path) -> None:
-    ended = run("site", "enroll", "ams", "--state", tmp_path)
-    assert ended.status == 0
-    path = Path(ended.out.strip())
-    assert path == tmp_path / "broker" / "seeds" / "ams.nk"
-    assert path.read_text().startswith("SU")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "start it with --site ams --nkey ams.nk" in ended.err
+def token_in(ended: Ended) -> Token:
+    assert ended.status == 0, ended.err
+    return Token.decode(ended.out.strip())
+
+
+def test_enroll_prints_a_token_and_keeps_it_with_the_secret(run: Run, tmp_path: Path) -> None:
+    ended = run("site", "enroll", "ams", "--state", tmp_path, "--address", "nats://hub.example:4222")
+    token = token_in(ended)
+    seeds = tmp_path / "broker" / "seeds"
+    assert (token.site, token.url, token.ca) == ("ams", "nats://hub.example:4222", None)
+    assert token.seed == (seeds / "ams.nk").read_text().strip()
+    assert token.seed.startswith("SU")
+    assert (seeds / "ams.token").read_text() == ended.out
+    assert [stat.S_IMODE((seeds / name).stat().st_mode) for name in ("ams.nk", "ams.token")] == [0o600, 0o600]
+    assert "this token is a secret" in ended.err
+    assert "--join @FILE" in ended.err
+    assert token.seed not in ended.err
+    assert token.seed not in repr(token)
     assert read_sites(tmp_path / "broker").keys() == {"ams"}
 
 
-def test_enroll_says_where_the_key_of_the_hub_is(
+def test_an_address_and_an_authority_are_remembered(run: Run, tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(authority)
+    enroll = ["site", "enroll", "--state", tmp_path / "state"]
+    first = token_in(run(*enroll, "ams", "--address", "tls://hub.example:4222", "--tls-ca", authority))
+    second = run(*enroll, "fra")
+    assert token_in(second).url == first.url == "tls://hub.example:4222"
+    assert token_in(second).ca == first.ca == authority.read_text()
+    assert "--address" not in second.err
+    assert token_in(run(*enroll, "nyc", "--address", "tls://other:4222")).url == "tls://other:4222"
+    authority.unlink()
+    gone = run(*enroll, "lon")
+    assert (gone.status, gone.out) == (2, "")
+    assert f"{authority}: cannot be read" in gone.err
+    assert read_sites(tmp_path / "state" / "broker").keys() == {"ams", "fra", "nyc"}
+
+
+def test_without_an_address_it_is_that_of_the_broker(run: Run, tmp_path: Path) -> None:
+    enroll, folder = ["site", "enroll", "ams", "--state", tmp_path], tmp_path / "broker"
+    unknown = run(*enroll)
+    assert token_in(unknown).url == f"nats://{socket.gethostname()}:4222"
+    assert "give --address URL if it is elsewhere" in unknown.err
+    certificate = tmp_path / "hub.pem"
+    trustme.CA().cert_pem.write_to_path(certificate)  # one that is its own authority
+    for config, url, ca in [
+        ({"host": "10.1.2.3", "port": 4333}, "nats://10.1.2.3:4333", None),
+        ({"host": "::", "port": 4333}, f"nats://{socket.gethostname()}:4333", None),
+        ({"host": "2001:db8::1", "port": 4222}, "nats://[2001:db8::1]:4222", None),
+        (
+            {"host": "10.1.2.3", "port": 4222, "tls": {"cert_file": str(certificate)}},
+            "tls://10.1.2.3:4222",
+            certificate.read_text(),
+        ),
+        ({"host": "h", "port": 1, "tls": {"cert_file": "/none", "ca_file": str(certificate)}}, "tls://h:1", None),
+    ]:
+        (folder / "nats.conf").write_text(json.dumps(config))
+        token = token_in(run(*enroll))
+        assert token.url == url
+        assert token.ca == (certificate.read_text() if "tls" in config else ca)
+    plain = run(*enroll, "--address", "nats://hub:4222")
+    assert (plain.status, plain.out) == (2, "")
+    assert "--address nats://hub:4222: this hub uses TLS; write tls:// instead" in plain.err
+
+
+@pytest.mark.parametrize("address", ["hub:port", "http://hub:4222", "nats://"])
+def test_an_address_that_cannot_be(run: Run, tmp_path: Path, address: str) -> None:
+    ended = run("site", "enroll", "ams", "--state", tmp_path, "--address", address)
+    assert (ended.status, ended.out) == (2, "")
+    assert "not an address like nats://hub.example:4222" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_has_the_sketch_key_of_the_hub(
     run: Run, tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key is made if there is none, as this is the first use of it."""
     enroll = ["site", "enroll", "ams", "--state", tmp_path / "state"]
-    said = run(*enroll).err
-    assert f"made a key of your own: {own_file}" in said
-    own = fingerprint(own_file.read_bytes().strip())
-    needs = "the edge needs the sketch key of the hub"
-    assert f"{needs}, {own}, too: copy {own_file} there and add --key-file FILE" in said
-    (tmp_path / "key").write_text("correct horse battery")
+    ended = run(*enroll)
+    assert f"made a key of your own: {own_file}" in ended.err
+    own = own_file.read_bytes().strip()
+    assert token_in(ended).key == own
+    assert f"the sketch key in the token is {fingerprint(own)} ({own_file})" in ended.err
+    (tmp_path / "key").write_bytes(b"binary\nkey\x00\xff")
     (tmp_path / "key").chmod(0o600)
-    other = fingerprint(b"correct horse battery")
-    monkeypatch.chdir(tmp_path)
-    said = run(*enroll, "--key-file", "key").err
-    assert f"{needs}, {other}, too: copy {tmp_path / 'key'} there" in said
-    assert "correct horse" not in said
-    assert "is public; add --key-file public" in run(*enroll, "--key-file", "public").err
+    assert token_in(run(*enroll, "--key-file", tmp_path / "key")).key == b"binary\nkey\x00\xff"
+    public = run(*enroll, "--key-file", "public")
+    assert token_in(public).key == DEFAULT_KEY
+    assert "is public: anyone can read addresses" in public.err
     monkeypatch.setenv("SUPERHOSTS_KEY", "correct horse battery")
-    assert f"{needs}, {other}, too: give SUPERHOSTS_KEY the same value there" in run(*enroll).err
+    ended = run(*enroll)
+    assert token_in(ended).key == b"correct horse battery"
+    assert "correct horse" not in ended.err
 
 
-def test_enroll_does_not_name_a_key_that_the_hub_does_not_use(run: Run, tmp_path: Path, own_file: Path) -> None:
+def test_a_token_has_no_key_that_the_hub_does_not_use(run: Run, tmp_path: Path, own_file: Path) -> None:
     """A hub notes its key. Another user, or root, may enroll its sites."""
     enroll = ["site", "enroll", "ams", "--state", tmp_path]
     (tmp_path / "status.json").write_text(json.dumps({"key": "0123456789abcdef"}))
-    unknown = "the edge needs the sketch key of the hub, 0123456789abcdef, too: copy the hub's key file there"
-    assert unknown in run(*enroll).err
+    unknown = "the token has no sketch key, and the edge needs that of the hub, 0123456789abcdef: copy"
+    ended = run(*enroll)
+    assert unknown in ended.err
+    assert token_in(ended).key is None
     assert not own_file.exists()
     own = run("key", "new").out.strip()
     assert unknown in run(*enroll).err
-    (tmp_path / "status.json").write_text(json.dumps({"key": own}))
-    assert f"sketch key of the hub, {own}, too: copy {own_file} there" in run(*enroll).err
-    for odd in ("{", "[]", '{"key": 5}', "{}"):
-        (tmp_path / "status.json").write_text(odd)
-        assert f"sketch key of the hub, {own}, too: copy {own_file} there" in run(*enroll).err
+    for right in (json.dumps({"key": own}), "{", "[]", '{"key": 5}', "{}"):
+        (tmp_path / "status.json").write_text(right)
+        assert token_in(run(*enroll)).key == own_file.read_bytes().strip()
 
 
 def test_enroll_where_no_key_can_be_kept(run: Run, tmp_path: Path, own_file: Path) -> None:
     own_file.parent.parent.write_text("a file in place of the folder")
     ended = run("site", "enroll", "ams", "--state", tmp_path / "state")
-    assert ended.status == 0
-    assert "the edge needs the sketch key of the hub, too: copy the hub's key file there" in ended.err
+    assert token_in(ended).key is None
+    assert "the token has no sketch key, and the edge needs that of the hub: copy" in ended.err
+
+
+def test_a_site_is_rotated_with_or_without_grace(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    first = token_in(run("site", "enroll", "ams", "--state", tmp_path, "--address", "nats://hub.example:4222"))
+    old = read_sites(folder)["ams"]
+    ended = run("site", "rotate", "ams", "--state", tmp_path, "--grace", "1h")
+    second = token_in(ended)
+    assert "the older key of ams is accepted for another 1h" in ended.err
+    assert second.url == first.url
+    assert second.seed != first.seed
+    assert read_sites(folder)["ams"] == public_key(folder / "seeds" / "ams.nk") != old
+    outgoing = read_outgoing(folder, time.time())
+    assert outgoing["ams"].key == old
+    assert 0 < outgoing["ams"].until - time.time() <= 3600
+    assert read_outgoing(folder, outgoing["ams"].until) == {}
+    ended = run("site", "rotate", "ams", "--state", tmp_path)
+    assert "the older key of ams is no longer accepted" in ended.err
+    assert read_outgoing(folder, 0.0) == {}
+    ended = run("site", "rotate", "fra", "--state", tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert "'fra' is not enrolled; enrolled are: ams" in ended.err
+
+
+def test_nothing_of_a_revoked_site_is_accepted_or_kept(run: Run, tmp_path: Path) -> None:
+    run("site", "enroll", "ams", "--state", tmp_path)
+    run("site", "rotate", "ams", "--state", tmp_path, "--grace", "1h")
+    assert run("site", "revoke", "ams", "--state", tmp_path).status == 0
+    assert read_sites(tmp_path / "broker") == read_outgoing(tmp_path / "broker", 0.0) == {}
+    assert list((tmp_path / "broker" / "seeds").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"ams": 3}', '{"ams": {"key": 5, "until": 1e99}}', '{"ams": {"key": "U"}}']
+)
+def test_odd_notes_of_replaced_keys_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / OUTGOING).write_text(text)
+    assert read_outgoing(tmp_path, 0.0) == {}
 
 
 def test_a_key_that_is_replaced_is_named(run: Run, tmp_path: Path) -> None:
@@ -97,9 +210,10 @@ def test_the_list_shows_who_is_enrolled_and_who_was_revoked(run: Run, tmp_path: 
     table = run("site", "list", "--state", tmp_path)
     assert table.status == 0
     head, ams, fra = table.out.splitlines()
-    assert head.split() == ["site", "enrolled", "revoked"]
-    assert (ams.split()[0], len(ams.split())) == ("ams", 2)
-    assert (fra.split()[0], len(fra.split())) == ("fra", 3)
+    assert head.split() == ["site", "key", "since", "seen", "version", "lag", "spool", "refused", "slowed", "clock"]
+    today = datetime.now(UTC).date().isoformat()
+    assert ams.split() == ["ams", today, *"-------"]
+    assert fra.split() == ["fra", "revoked", *"-------"]
     rows = run("site", "list", "--state", tmp_path, "--json").rows
     assert [row["site"] for row in rows] == ["ams", "fra"]
     assert rows[0]["revoked"] is rows[1]["key"] is None
@@ -119,7 +233,7 @@ def test_sites_without_a_history_are_listed_without_times(tmp_path: Path, run: R
     if history is not None:
         (folder / HISTORY).write_text(history)
     assert [tuple(each) for each in list_sites(folder)] == [("ams", None, None, "UXYZ")]
-    assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split() == ["ams", "unknown"]
+    assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split()[:2] == ["ams", "unknown"]
 
 
 def test_no_site_is_enrolled(run: Run, tmp_path: Path) -> None:
@@ -142,3 +256,41 @@ def test_a_state_that_is_a_file_is_one_line(run: Run, tmp_path: Path, verb: str)
 def test_folders_that_enrolling_makes_are_private(run: Run, tmp_path: Path) -> None:
     assert run("site", "enroll", "ams", "--state", tmp_path / "state").status == 0
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("state", "state/broker")] == [0o700, 0o700]
+
+
+def test_the_list_shows_what_the_hub_knows(run: Run, tmp_path: Path) -> None:
+    for site in ("ams", "fra"):
+        run("site", "enroll", site, "--state", tmp_path)
+    run("site", "rotate", "fra", "--state", tmp_path, "--grace", "1h")
+    now = time.time()
+    ams = {
+        "seen": now - 12,
+        "version": "0.1.0",
+        "window_end": now - 600,
+        "spool_sketches": 3,
+        "spool_bytes": 5 << 20,
+        "accepted": 7,
+        "refused": 1,
+        "slowed": 2,
+        "clock": 3600.04,
+        "mismatch": "upgrade this hub",
+    }
+    odd = {"seen": "x", "version": 5, "window_end": None, "clock": float("inf"), "refused": True, "mismatch": []}
+    content = {"written": now - 3600, "sites": {"ams": ams, "lon": odd, "nyc": {}, "par": 5}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+    shown = run("site", "list", "--state", tmp_path)
+    lines = {line.split()[0]: line.split() for line in shown.out.splitlines()[1:]}
+    assert lines["ams"][3:] == ["s", "ago", "0.1.0", "10", "min", "3", "(5", "MiB)", "1", "2", "60", "min"]
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert lines["lon"] == ["lon", "none", *"-------"]
+    assert "the hub does not run: all but the keys is as of 60 min ago" in shown.err
+    assert "nothing is taken from ams: upgrade this hub" in shown.err
+    assert "the clock of ams is 60 min ahead of the hub's" in shown.err
+    assert "an older key of fra is accepted until 20" in shown.err
+    rows = {row["site"]: row for row in run("site", "list", "--state", tmp_path, "--json").rows}
+    assert rows.keys() == {"ams", "fra", "lon", "nyc", "par"}
+    first = rows["ams"]
+    assert (first["version"], first["refused"], first["clock_wrong"]) == ("0.1.0", 1, True)
+    assert first["lag_seconds"] >= 600
+    assert rows["fra"]["old_key_until"].endswith("Z")
+    assert rows["lon"]["version"] is rows["lon"]["refused"] is rows["lon"]["clock_wrong"] is None

@@ -168,7 +168,7 @@ def test_two_hubs_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_it_listens_to_the_world_only_with_keys(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--listen 0\.0\.0\.0:0 can be reached by others, and no site is enrolled"):
         make_broker(tmp_path, [], listen="0.0.0.0:0").start()
-    seed = enroll(tmp_path, "ams")
+    seed = enroll(tmp_path, "ams", tmp_path / "ams.nk")
     with make_broker(tmp_path, [], listen="0.0.0.0:0") as broker:
         assert broker.exposed
         assert broker.options.url.startswith("nats://127.0.0.1:")
@@ -182,7 +182,7 @@ def test_it_listens_to_the_world_only_with_keys(tmp_path: Path) -> None:
 
 
 def test_revoking_the_last_site_does_not_open_the_door(tmp_path: Path) -> None:
-    seed = enroll(tmp_path, "ams")
+    seed = enroll(tmp_path, "ams", tmp_path / "ams.nk")
     with make_broker(tmp_path, []) as broker:
         assert not broker.exposed
         assert accepts(broker, seed)

@@ -190,11 +190,21 @@ def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, set
     assert node.intake.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
 
 
-def test_a_sketch_of_another_version_is_refused(node: Node):
-    path = forge_parcel(node.folder / "wire", *take_apart(write_parcel(three()[0], node.folder)), version=99)
+@pytest.mark.parametrize(("version", "side"), [(99, "the hub"), (1, "the edge of ams")])
+def test_a_sketch_of_another_version_is_refused_and_the_older_side_is_named(node: Node, version: int, side: str):
+    path = forge_parcel(node.folder / "wire", *take_apart(write_parcel(three()[0], node.folder)), version=version)
     receipt = node.arrive(path, "ams")
     assert receipt.verdict == REFUSED
-    assert "version 99" in receipt.reason
+    assert f"format version {version}; this program reads" in receipt.reason
+    assert receipt.reason.endswith(f"; upgrade {side}")
+    assert any(receipt.reason in line for line in node.said)
+
+
+def test_a_sketch_with_a_field_of_a_later_release_is_refused_and_the_hub_is_to_be_upgraded(node: Node):
+    header, blocks = take_apart(write_parcel(three()[0], node.folder))
+    receipt = node.arrive(forge_parcel(node.folder / "wire", {**header, "news": 1}, blocks), "ams")
+    assert receipt.verdict == REFUSED
+    assert receipt.reason == "header field news: unknown field; a later release has written it: upgrade the hub"
 
 
 def test_a_site_cannot_speak_for_another(node: Node):

@@ -71,7 +71,7 @@ def test_a_window_that_is_reported_again_counts_once_and_an_older_one_is_not_the
 
 def test_a_late_report_of_an_earlier_window_says_nothing_about_the_sites_of_now() -> None:
     heard = {"ams": 5.0, "fra": 9.0}
-    sites = Sites(heard, ("ams", "fra", "nyc"))
+    sites = Sites(lambda: heard, ("ams", "fra", "nyc"))
     assert sites.present() == [("ams", False), ("fra", False), ("nyc", False)]
     sites.note(Window(300, 600), ["ams", "fra"], ["nyc"])
     sites.note(Window(0, 300), ["nyc"], ["ams", "fra"])

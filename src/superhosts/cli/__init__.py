@@ -94,7 +94,12 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "site enroll": Entry(
         ".usage.site:Enroll",
         ".site:enroll_site",
-        "Make the key of a site, or replace it, and print the file that holds the secret half.",
+        "Make the key of a site, or replace it, and print the token with which its edge joins.",
+    ),
+    "site rotate": Entry(
+        ".usage.site:Rotate",
+        ".site:rotate_site",
+        "Give an enrolled site a new key, and print its new token.",
     ),
     "site revoke": Entry(
         ".usage.site:Revoke",
@@ -104,7 +109,7 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "site list": Entry(
         ".usage.site:List",
         ".site:show_sites",
-        "List the sites that are enrolled or were revoked, and since when.",
+        "List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.",
     ),
     "key new": Entry(
         ".usage.key:New",
@@ -176,7 +181,7 @@ Example: superhosts alerts list alerts.sqlite
 
 Example: superhosts config check superhosts.toml
 """,
-    "site": """Enroll, revoke and list the sites of a hub.
+    "site": """Enroll, rotate, revoke and list the sites of a hub.
 
 Example: superhosts site enroll ams
 """,

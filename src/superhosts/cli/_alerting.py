@@ -40,6 +40,9 @@ def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = (
 def for_alerts(settings: Settings, policy: Policy) -> Settings:
     """Return settings that find the hosts which the rules need. Raise UsageError if they are not looked for."""
     check_parts(policy, settings.reported_parts)
+    for rule in policy.rules:
+        if rule.patterns and not settings.evidence:
+            raise UsageError(f"rule {rule.name}: patterns need --evidence")
     if settings.threshold is None and settings.top is None:
         return replace(settings, threshold=max(1.0, math.floor(policy.least)))
     check_threshold(policy, settings.selection)

@@ -35,6 +35,7 @@ COMMANDS = ("scan", "watch", "edge", "hub")  # that have a table
 RULES = "rule"
 LARGEST = 16 << 20  # bytes of a file
 NEVER = ("config", "help")  # options that say nothing in a file
+SECRETS = ("join",)  # options whose value is a secret, unless it names a file (@FILE)
 
 
 @dataclass(frozen=True)

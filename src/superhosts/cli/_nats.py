@@ -22,6 +22,7 @@ from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
+from superhosts.fleet.roster import Roster
 from superhosts.units import parse_size
 
 __all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
@@ -39,7 +40,7 @@ def link_options(url: str, link: LinkOptions, *, up: bool = False) -> NatsOption
 
 
 def open_receiver(
-    parts: contextlib.ExitStack, options: Hub, largest: int, reloads: Reloads
+    parts: contextlib.ExitStack, options: Hub, largest: int, reloads: Reloads, roster: Roster
 ) -> tuple[NatsReceiver, dict[str, Any]]:
     """Return the receiving end of a hub at its own broker or at --nats, and the counters of the broker.
 
@@ -49,12 +50,15 @@ def open_receiver(
     cap = parse_size(BROKER_CAP if way_in.broker_cap is None else way_in.broker_cap)
     owner = own_identity(options.state)
     if way_in.nats is not None:
-        receiver = NatsReceiver(link_options(way_in.nats, options.link), tell, owner=owner, cap=cap, largest=largest)
+        connection = link_options(way_in.nats, options.link)
+        receiver = NatsReceiver(connection, tell, owner=owner, cap=cap, largest=largest, roster=roster)
         receiver.check_no_other_hub()
         return receiver, {}
     owner = owner._replace(host="")  # the queue is in the state folder: the same hub, whatever its container's name
     broker = _start_broker(parts, options, cap)
-    receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
+    receiver = NatsReceiver(
+        broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted, roster=roster
+    )
     if reason := broker.unreachable():
         receiver.counters.down = reason
         tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; retrying until it can")

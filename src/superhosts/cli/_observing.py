@@ -38,7 +38,13 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
         if monitor.is_asked and result.stored is not None:
             monitor.last.note_sketch(result.stored)
 
+    def why_not_capturing() -> str:
+        """The main loop moves before the thread of a capture has opened its ring."""
+        closed = any(source.loses and source.fullness() is None for source in scan.sources)
+        return "a capture is not open" if closed else ""
+
     scan.on_window = note
+    monitor.health.look_at(why_not_capturing)
     return [readings.of_scan(scan, REASONS)]
 
 
@@ -126,7 +132,7 @@ class HubParts:
 def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     """Observe a hub. It is ready when its link works and all windows that were due at its start are reported."""
     hub = parts.hub
-    sites = Sites(parts.intake.seen, hub.settings.sites)
+    sites = Sites(parts.intake.roster.heard, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
@@ -135,7 +141,7 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
 
     hub.on_report = note
     if monitor.is_asked:
-        hub.on_union = monitor.last.note_sketch
+        hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
     monitor.health.look_at(lambda: readings.why_no_link(parts.receiver.counters))
     monitor.health.look_at(lambda: "" if hub.has_caught_up else "windows of earlier runs are being reported")
@@ -146,6 +152,6 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
         readings.of_intake(parts.intake),
         readings.of_link(parts.receiver.counters),
         readings.of_merging(hub.merging),
-        readings.of_restoring(lambda: hub.restoring),
+        readings.of_restoring(lambda: hub.reporter.restoring),
         *([] if parts.upstream is None else [readings.of_spool(parts.upstream)]),
     ]

@@ -186,6 +186,18 @@ FailOnFind = Annotated[
         "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
     ),
 ]
+KeepEvidence = Annotated[
+    bool,
+    typer.Option(
+        "--evidence",
+        help="Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
+        "resolver and others (docs/evidence.md). Saved sketches have that sample, too.",
+    ),
+]
+EvidencePairs = Annotated[
+    int,
+    typer.Option(metavar="COUNT", parser=parse_at_least_one, help="Most pairs in that sample, of IPv4 and of IPv6."),
+]
 Filter = Annotated[
     str | None,
     typer.Option(
@@ -427,6 +439,15 @@ class TrafficOptions:
 
 
 @dataclass(frozen=True)
+class EvidenceOptions:
+    """What is kept of who talked to whom."""
+
+    panel: ClassVar = "Evidence"
+    evidence: KeepEvidence = False
+    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
+
+
+@dataclass(frozen=True)
 class ScanTrafficOptions(TrafficOptions):
     """The same for a scan, which takes a short input as one window."""
 
@@ -440,6 +461,7 @@ class ScanTrafficOptions(TrafficOptions):
     ] = None
     slide: Slide = None
     filter: Filter = None
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -449,6 +471,7 @@ class EndlessTrafficOptions(TrafficOptions):
     window: Annotated[str, WINDOW] = defaults.WINDOW
     slide: Slide = None
     filter: Filter = None
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -560,10 +583,40 @@ class AlertOptions:
 
 
 @dataclass(frozen=True)
+class NamesOptions:
+    """What is known of hosts besides their traffic."""
+
+    panel: ClassVar = "Names"
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts.",
+        ),
+    ] = None
+    geo: Annotated[
+        list[str],  # as text: for lists of paths typer loads a package of its own
+        typer.Option(
+            metavar="FILE",
+            help="Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.",
+        ),
+    ] = field(default_factory=list)
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names",
+            help="Names of hosts by reverse DNS, looked up in the background. Your name server learns which hosts are "
+            "reported.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
 class ScanResultOptions(ResultOptions):
     """Where results go, with alerts."""
 
     alerting: AlertOptions = field(default_factory=AlertOptions)
+    naming: NamesOptions = field(default_factory=NamesOptions)
 
 
 @dataclass(frozen=True)

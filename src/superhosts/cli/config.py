@@ -11,7 +11,7 @@ from typer.core import TyperArgument
 
 from superhosts import cli
 from superhosts.alerts.configured import rules_of
-from superhosts.cli._config import COMMANDS, NEVER, check_common, checked, key_of, read_config
+from superhosts.cli._config import COMMANDS, NEVER, SECRETS, check_common, checked, key_of, read_config
 from superhosts.cli._console import say
 from superhosts.cli._loading import LazyCommand
 from superhosts.cli.usage.config import Check, Init, Show
@@ -82,6 +82,8 @@ def show_config(options: Show) -> None:
             source, value = found[each.name]
         if os.environ.get(variable) and not isinstance(each, TyperArgument):
             value, source = os.environ[variable], variable
+        if each.name in SECRETS and value and not str(value).startswith("@"):
+            value = "(a secret)"
         lines.append((key_of(each), _text(value), source))
     width, wide = (max(len(line[place]) for line in lines) for place in (0, 1))
     for key, value, source in lines:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import fail_with, log_status, say_error, tell
+from superhosts.cli._joining import join
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._monitoring import Monitor
@@ -56,9 +57,11 @@ LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input ha
 @log_in_background()
 def edge(options: EdgeOptions) -> None:
     """Read, spool and send until the inputs end; then exit with the status of the first error."""
+    joining = join(options)
+    options = options if joining is None else joining.options
     check_site(options.site)
     monitor = Monitor("edge", options.service)
-    connection = _connection(options)
+    connection = None if joining is not None else _connection(options)
     settings = check_settings(
         make_settings(
             options.traffic,
@@ -69,8 +72,9 @@ def edge(options: EdgeOptions) -> None:
             device=options.device,
         )
     )
-    settings = replace(settings, key=fleet_key(options.cube.key_file))
+    settings = replace(settings, key=fleet_key(options.cube.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
+        connection = connection if joining is None else joining.connect()
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
         how = Watching(

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.alerts.machine import Policy
@@ -25,16 +26,19 @@ from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.cubefile.container import SITE_HEADER
-from superhosts.durable import hold_folder
+from superhosts.durable import hold_folder, read_json
 from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
+from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.report import HubReport
+from superhosts.fleet.roster import Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.hashing import fingerprint, secret_of
@@ -49,7 +53,7 @@ from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
 from superhosts.times import window_name
-from superhosts.units import parse_size
+from superhosts.units import SECOND, format_duration, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -77,7 +81,8 @@ def hub(options: HubOptions) -> None:
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
-        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive)
+        grid, roster = plan.settings.grid, known_sites(options.state)
+        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
         upstream = _upstream_spool(options, plan)
         outputs = open_destinations(plan.outputs, KIND, say=tell)
         parts.enter_context(outputs)
@@ -86,7 +91,7 @@ def hub(options: HubOptions) -> None:
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
         if desk is not None:
             outputs.add(desk)
-        receiver, extra = _open_receiver(parts, options, plan.traffic, reloads)
+        receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
@@ -103,7 +108,8 @@ def hub(options: HubOptions) -> None:
             desk=intake.counters,
             link=receiver.counters,
             windows=lambda: len(store.windows()),
-            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed},
+            sites=roster.status,
+            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed, "clocks": roster.wrong_clocks()},
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
@@ -140,7 +146,7 @@ def make_plan(options: HubOptions) -> Plan:
     _check_upstream(options)
     if options.archive.archive_sites and options.archive.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
-    traffic = check_settings(make_settings(options.cube, options.wanted))
+    traffic = check_settings(make_settings(options.cube, options.wanted, options.windows))
     sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
     check_site(options.site)
     upward = _connect_upward(options)
@@ -149,11 +155,28 @@ def make_plan(options: HubOptions) -> Plan:
     settings = HubSettings(
         selection=_selection(options, policy, traffic),
         sites=tuple(sites),
-        grace=parse_seconds(options.grace),
-        late=parse_seconds(options.late),
+        grace=parse_seconds(options.windows.grace),
+        late=parse_seconds(options.windows.late),
+        grid=_grid(options, traffic),
         key=traffic.key,
     )
     return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+
+
+def _grid(options: HubOptions, traffic: Settings) -> Grid | None:
+    """Return the windows to report; None for those that the edges send."""
+    windows = options.windows
+    if windows.window is None:
+        check_no_conflict({"--slide": windows.slide}, "only with --window, like --window 5m --slide 30s")
+        return None
+    grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
+    kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
+    if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
+        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
+        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
+    return grid
 
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
@@ -223,7 +246,7 @@ def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
 
 
 def _open_receiver(
-    parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads
+    parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
 ) -> tuple[Receiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
@@ -231,7 +254,16 @@ def _open_receiver(
         return FileReceiver(options.way_in.from_folder, tell, largest=largest), {}
     from superhosts.cli._nats import open_receiver
 
-    return open_receiver(parts, options, largest, reloads)
+    return open_receiver(parts, options, largest, reloads, roster)
+
+
+def known_sites(state: Path) -> Roster:
+    """Return what the last run of the hub knew about its sites."""
+    roster = Roster(tell)
+    with contextlib.suppress(OSError):
+        status = read_json(state / STATUS)
+        roster.restore(status.get("sites") if isinstance(status, dict) else None)
+    return roster
 
 
 @contextlib.contextmanager
@@ -249,7 +281,11 @@ def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits:
 
 def _waits(options: HubOptions, plan: Plan) -> str:
     sites = ", ".join(plan.settings.sites) or "the sites of the last windows"
-    return f"waits for {sites}, at most {options.grace} after a window's first sketch"
+    traffic = plan.traffic
+    if traffic.slides:
+        most = counted(traffic.panes + 3, "sketch", "sketches")
+        tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
+    return f"waits for {sites}, at most {options.windows.grace} after a window's first sketch"
 
 
 def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:

@@ -242,7 +242,9 @@ class CubeReader:
             self._first = 0
             self._verify_digest()  # In a damaged file the version itself may be wrong.
             message = f"format version {version}; this program reads versions {' and '.join(map(str, READ_VERSIONS))}"
-            raise VersionError(message, file=self.name, offset=len(MAGIC))
+            error = VersionError(message, file=self.name, offset=len(MAGIC))
+            error.is_newer = version > max(READ_VERSIONS)
+            raise error
         if length > self._max_header:
             limit = f"the header takes {format_size(length)}, the limit is {format_size(self._max_header)}"
             raise self._error(f"too large or damaged: {limit}", _START.size)

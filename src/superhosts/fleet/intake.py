@@ -16,11 +16,14 @@ from pathlib import Path
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.durable import is_plain
-from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
+from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
+from superhosts.fields import UNKNOWN
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.roster import Roster
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.header import Stored, read_header
@@ -59,15 +62,18 @@ class Intake:
         *,
         archive: Archive | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        grid: Grid | None = None,
+        roster: Roster | None = None,
     ) -> None:
         self.folder = store.incoming
         self.counters = IntakeCounters()
         self.arrived = threading.Event()  # set when there may be something to report
-        self.seen: dict[str, float] = {}  # site → when its last sketch was accepted, in seconds since 1970
         self._store = store
         self._expected = expected
         self._archive = archive
+        self._grid = grid  # None: windows of any length
         self.senders: Senders = tuple
+        self.roster = Roster(say, store.times) if roster is None else roster
         self._say = LimitedSay(say, clock=store.times.steady)
         self._checked: set[str] = set()  # windows whose union fits this hub's settings
         with store.lock:
@@ -109,11 +115,11 @@ class Intake:
         except (OSError, MemoryError):
             raise
         except (MergeError, UsageError, SketchFileError) as error:
-            return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
+            return self._refuse(name, site, str(error).replace(f"{path}: ", "") + _who_is_older(error, site))
         except Exception as error:  # no input may stop the hub
             return self._refuse(name, site, f"it is invalid ({type(error).__name__}: {error})")
         self.counters.accepted += 1
-        self.seen[site] = self._store.times.wall()
+        self.roster.accepted(parcel)
         self._look_at_clock(parcel)
         self._look_for_another(parcel)
         self.arrived.set()
@@ -123,6 +129,8 @@ class Intake:
         """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
             raise UsageError(f"contains the window {stored.window}, its name says {parcel.window}")
+        if self._grid is not None:
+            self._grid.check(parcel.window)
         self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
 
@@ -153,6 +161,7 @@ class Intake:
 
     def _open_window(self, parcel: Parcel) -> None:
         """Restore a window from the archive if the store does not have it, or no longer."""
+        self._check_panes(parcel)
         if self._store.has(parcel.window_name):
             self._check_union(parcel.window_name)
             return
@@ -169,6 +178,16 @@ class Intake:
         self.counters.reopened += 1
         text = f"{parcel.window_name}: restored from the archive for a sketch of {parcel.site}"
         self._say(parcel.site, "windows restored from the archive", text)
+
+    def _check_panes(self, parcel: Parcel) -> None:
+        """Refuse a pane of windows that cannot be reported again, since other panes of theirs are gone."""
+        if self._grid is None or self._grid.panes == 1:
+            return
+        number = parcel.window.start // self._grid.slide
+        for other in map(self._grid.pane, self._grid.neighbours(number)):
+            is_archived = self._archive is not None and self._archive.holds(other)
+            if other != parcel.window_name and self._store.is_past(other) and not is_archived:
+                raise UsageError("its windows are past --late, and no archive has their other panes")
 
     def _check_union(self, window: str) -> None:
         """Refuse a sketch of a window whose union was made with other settings: that union would be lost.
@@ -210,6 +229,7 @@ class Intake:
     def _refuse(self, name: str, site: str, why: str) -> Receipt:
         """Refuse a sketch. The reason, which may quote the sketch, goes to the log and to the edge."""
         self.counters.refused += 1
+        self.roster.refused(site)
         name, reason = printable(name), printable(why, MAX_REASON)
         self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
         with contextlib.suppress(UsageError):
@@ -224,3 +244,10 @@ class Intake:
             off = f"{ahead / 3600:.1f} hours" if ahead < 2 * 86400 else f"{ahead / 86400:.0f} days"
             text = f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?"
             self._say(parcel.site, "windows in the future", text)
+
+
+def _who_is_older(error: Exception, site: str) -> str:
+    """Return which end to upgrade, if a sketch is refused because another release has written it."""
+    if isinstance(error, VersionError):
+        return f"; upgrade {'the hub' if error.is_newer else f'the edge of {site}'}"
+    return "; a later release has written it: upgrade the hub" if str(error).endswith(UNKNOWN) else ""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from superhosts.errors import OutputError
+from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.receipts import Say
 from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
@@ -47,7 +48,8 @@ class LocalRows:
             return
         self._reported.append(result.window)
         drops = result.drops
-        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports)
+        judge = judge_of(result.sketch.evidence)
+        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports, judge=judge)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:

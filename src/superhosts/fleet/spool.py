@@ -170,6 +170,11 @@ class Spool:
             self._set_damaged(path, reason)
         return False
 
+    def backlog(self) -> tuple[int, int]:
+        """Return how many sketches wait for a receipt, and their bytes."""
+        waiting = self.waiting()
+        return len(waiting), sum(map(_size, waiting))
+
     def size(self) -> int:
         """Return the bytes of all sketches, including those set aside."""
         return sum(_size(path) for folder in (self.folder, *self._aside) for path in _sketches(folder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from superhosts.pairs import Window
 
@@ -10,8 +10,8 @@ from superhosts.pairs import Window
 class Sites:
     """The sites of the window that ended last. One thread notes; any thread reads."""
 
-    def __init__(self, heard: Mapping[str, float], expected: Sequence[str] = ()) -> None:
-        """`heard`: when each site's last sketch was accepted. `expected`: the sites that were named."""
+    def __init__(self, heard: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
+        """`heard` returns when something of each site arrived last. `expected`: the sites that were named."""
         self.reporting: Sequence[str] = ()
         self.missing: Sequence[str] = tuple(expected)
         self._heard = heard
@@ -29,4 +29,4 @@ class Sites:
 
     def seen(self) -> list[tuple[str, float]]:
         """Return each site that was heard, and when, the last one first."""
-        return sorted(dict(self._heard).items(), key=lambda item: -item[1])
+        return sorted(self._heard().items(), key=lambda item: -item[1])

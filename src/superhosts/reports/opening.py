@@ -26,6 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.annotating.annotator import NO_NAMES, Annotator, NamingOptions
 from superhosts.durable import exposure_warning
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports import files
@@ -83,6 +84,7 @@ class OutputOptions:
     csv: bool = False
     outputs: Sequence[str] = ()
     delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    naming: NamingOptions = NO_NAMES
 
     def __post_init__(self) -> None:
         if self.json and self.csv:
@@ -219,4 +221,4 @@ def open_destinations(
         assert say is not None
         stream = raw_stream(sys.stdout)
         opened.append(Queued(StandardOutput(options.format, run, stream=stream, say=say), say))
-    return Destinations(opened)
+    return Destinations(opened, Annotator(options.naming) if options.naming else None)

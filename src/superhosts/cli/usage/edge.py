@@ -54,6 +54,22 @@ class SiteRowsOptions:
 
 
 @dataclass(frozen=True)
+class EdgeLinkOptions(LinkOptions):
+    """How an edge reaches its hub and proves who it is."""
+
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the "
+            "name and key of the site, and the sketch key. A token is a secret: other users see the options of a "
+            "command, so write @FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, "
+            "readable by its owner alone.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Edge:
     """Watch traffic at one place and send the sketch of every window to a hub.
 
@@ -61,15 +77,16 @@ class Edge:
     with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
     super hosts, which stay here.
 
-    With --slide, a sketch of every slide is sent, so that each packet travels once; to a hub these are windows as long
-    as the slide, and superhosts hosts --union makes longer ones of its archive. The rows of --output are those of the
-    windows that overlap. After a restart, the first of them lack what came before it.
+    With --slide, a sketch of every slide is sent, so that each packet travels once. A hub with the same --window and
+    --slide makes windows that overlap of them; to any other hub these are windows as long as the slide. The rows of
+    --output are those of the windows that overlap. After a restart, the first of them lack what came before it.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
     (or geometry) and detector, and all edges the same window. A hub refuses other sketches. They are kept in the spool,
     the last line counts them, and the exit status is 5.
 
     Examples:
+        superhosts edge /var/captures --join @ams.token
         superhosts edge /var/captures --site ams --to /mnt/fleet
         tcpdump -U -w - | superhosts edge - --site ams --nkey ams.nk
         superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
@@ -84,7 +101,9 @@ class Edge:
             "Without any input, only what waits in the spool is sent.",
         ),
     ] = field(default_factory=list)
-    site: Annotated[str, shown(worded(SITE, "Name of this site, unique in the fleet. It must be given."), False)] = ""
+    site: Annotated[
+        str, shown(worded(SITE, "Name of this site, unique in the fleet. It must be given, but for --join."), False)
+    ] = ""
     spool: Annotated[
         Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
     ] = Path("superhosts-spool")
@@ -99,7 +118,7 @@ class Edge:
         str | None,
         shown(worded(NATS, "Send sketches to this NATS server: the hub's, or your own."), f"{LOCAL}; with --to none"),
     ] = None
-    link: LinkOptions = field(default_factory=LinkOptions)
+    link: EdgeLinkOptions = field(default_factory=EdgeLinkOptions)
     rows: SiteRowsOptions = field(default_factory=SiteRowsOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)

@@ -15,16 +15,19 @@ from superhosts.cli._options import (
     NATS,
     NKEY,
     SITE,
+    SLIDE,
     STATE,
     TLS_CA,
     TLS_CERT,
     TO,
+    WINDOW,
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
     ServiceOptions,
     SpoolCap,
     WantedOptions,
+    shown,
     worded,
 )
 from superhosts.cli._signals import sighup_held
@@ -80,6 +83,47 @@ class HubLinkOptions(LinkOptions):
     tls_cert: Annotated[
         Path | None, worded(TLS_CERT, "Certificate of the embedded broker; with --nats, this hub's own.")
     ] = None
+
+
+@dataclass(frozen=True)
+class HubWindowOptions:
+    """Which windows are reported, and how long the hub waits for their sketches."""
+
+    panel: ClassVar = "Windows"
+    window: Annotated[
+        str | None,
+        shown(
+            worded(
+                WINDOW,
+                "Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
+                "--window of the edges.",
+            ),
+            "whatever windows the edges send",
+        ),
+    ] = None
+    slide: Annotated[
+        str | None,
+        shown(
+            worded(
+                SLIDE,
+                "The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that "
+                "has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and "
+                "three more.",
+            ),
+            "none: the windows are those that the edges send",
+        ),
+    ] = None
+    grace: Annotated[
+        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
+    ] = "60s"
+    late: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            callback=check_seconds,
+            help="How long a late sketch re-opens its window (longer with --archive).",
+        ),
+    ] = "1d"
 
 
 @dataclass(frozen=True)
@@ -139,9 +183,14 @@ class Hub:
     again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
     certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
 
+    With --window and --slide, which the edges have, too, windows overlap: the hub merges the panes that the edges send
+    and reports the windows made of them. A late sketch revises the windows that its pane is in. The archive and an
+    upstream hub get the panes.
+
     Examples:
         superhosts hub --sites ams,fra,nyc --json
         superhosts hub --from /mnt/fleet --archive archive --keep 90d
+        superhosts hub --sites ams,fra,nyc --window 5m --slide 30s --json
         superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key
     """
 
@@ -157,17 +206,7 @@ class Hub:
             show_default="those of the last 12 windows",
         ),
     ] = field(default_factory=list)
-    grace: Annotated[
-        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
-    ] = "60s"
-    late: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            callback=check_seconds,
-            help="How long a late sketch re-opens its window (longer with --archive).",
-        ),
-    ] = "1d"
+    windows: HubWindowOptions = field(default_factory=HubWindowOptions)
     way_in: WayInOptions = field(default_factory=WayInOptions)
     link: HubLinkOptions = field(default_factory=HubLinkOptions)
     archive: ArchiveOptions = field(default_factory=ArchiveOptions)

@@ -13,6 +13,7 @@ from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.reception import Reception
+from superhosts.fleet.nats.telling import Telling, edge_mismatch, own
 from superhosts.fleet.nats.wire import CONSUMER, STREAM, decode_names, encode_receipts, site_of
 from superhosts.fleet.receipts import MAX_REASON, RESEND, Receipt
 from superhosts.text import printable
@@ -91,6 +92,9 @@ class Questions:
         # sites in accounts replaces the address by one of its own (_R_), which no client can use.
         if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not self._reception.is_admitted(site):
             return
+        told = Telling.parse(message.headers)
+        self._reception.roster.told(site, told.version, told.sent, told.spool)
+        self._reception.roster.mismatched(site, edge_mismatch(told.wire, site))
         if self._asking[site] >= QUESTIONS_AT_ONCE:
             self._reception.counters.unanswered += 1
             return
@@ -103,7 +107,7 @@ class Questions:
                 self._reception.counters.questions += 1
                 receipts = await self._answers.receipts(site, decode_names(message.data, site))
                 self._reception.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                await self._reception.replies.publish(message.reply, encode_receipts(receipts))
+                await self._reception.replies.publish(message.reply, encode_receipts(receipts), own().headers())
         except Exception as error:  # the edge will ask again
             self._reception.counters.failures += 1
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)

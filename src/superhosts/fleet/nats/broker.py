@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import math
 import os
 import secrets
 import shutil
@@ -34,11 +35,13 @@ from superhosts.fleet.nats.enrolment import (
     hub_key,
     open_private,
     private_folder,
+    read_outgoing,
     read_sites,
 )
 from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
 from superhosts.fleet.nats.process import end_leftover, last_words, wait_for_reload
 from superhosts.fleet.nats.setup import (
+    CONFIG,
     Tls,
     find_server,
     free_port,
@@ -57,6 +60,7 @@ PAYLOAD = MIB  # the largest message
 READY = 60.0  # seconds for the start; a store of many GiB is checked first
 GRACE = 10.0  # seconds for an orderly end
 POLL = 0.1
+RETRY = 60.0  # seconds before a replaced key is removed again that could not be removed
 
 # The server must end with its parent, which the kernel can arrange. A separate Python process requests that and then
 # becomes the server: code between fork and exec in a process with threads (preexec_fn) may hang.
@@ -100,7 +104,7 @@ class Broker:
         self._say = say
         self._tls = tls
         self._host, self._port = parse_listen(listen)
-        self._config = self.folder / "nats.conf"
+        self._config = self.folder / CONFIG
         self._log = self.folder / "nats.log"
         self._pid = self.folder / "nats.pid"
         self._lock: IO[bytes] | None = None
@@ -110,6 +114,8 @@ class Broker:
         self._ready = threading.Event()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
+        self._outgoing: dict[str, str] = {}  # replaced keys that are accepted for a while, by site
+        self._expiry = math.inf  # when the server has to forget a key that was replaced
         self._reloading = threading.Lock()
         self._admitted: frozenset[str] | None = None
 
@@ -303,12 +309,12 @@ class Broker:
             if (status := self._server.poll()) is not None:
                 self._say(f"the embedded broker has ended unexpectedly (status {status}): restarting it")
                 return
-            if (now := _stamp(self.folder / SITES)) != self._seen:
+            if (now := _stamp(self.folder / SITES)) != self._seen or time.time() >= self._expiry:
                 try:
                     self.reload()
                     self._say("the embedded broker has loaded the changed sites")
                 except (SuperhostsError, OSError) as error:
-                    self._seen = now
+                    self._seen, self._expiry = now, time.time() + RETRY
                     self._say(f"the changed sites could not be loaded: {error}")
 
     def _end(self) -> None:
@@ -363,7 +369,7 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
             self.options.context()  # refuses an invalid certificate, or one that does not match the key
-        config["accounts"] = accounts(hub_key(self.folder)[1], sites)
+        config["accounts"] = accounts(hub_key(self.folder)[1], sites, self._outgoing)
         if sites is None:
             config["no_auth_user"] = ANYONE
         return config
@@ -371,12 +377,15 @@ class Broker:
     def _write_config(self) -> None:
         self._seen = _stamp(self.folder / SITES)
         sites = self.sites if self.guarded else None
+        outgoing = read_outgoing(self.folder, time.time())
+        self._outgoing = {site: each.key for site, each in outgoing.items()}
         config = self.config(sites)
         for secret in (hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
             if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
+        self._expiry = min((each.until for each in outgoing.values()), default=math.inf)
 
     def _take_folder(self) -> None:
         self._lock = open_private(self.folder / ".lock")

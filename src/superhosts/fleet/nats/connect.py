@@ -139,6 +139,8 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
             on_error(_words(error))
 
     try:
+        if options.refresh is not None:
+            options.refresh()
         options.check()  # files may have changed since the last connection
         await client.connect(
             options.urls,
@@ -270,7 +272,8 @@ def _words(error: BaseException, options: NatsOptions | None = None) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason}): does the server require a certificate (--tls-cert, --tls-key)?"
     if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text.lower():
-        return "the server does not accept these credentials (--nkey, --creds, or user:password in --nats)"
+        why = "the site is not enrolled there, or its key was revoked or replaced (superhosts site list, at the hub)"
+        return f"the server does not accept these credentials (--join, --nkey, --creds, or user:password): {why}"
     if isinstance(error, nats.js.errors.ServiceUnavailableError):
         return error.description or "the server has no JetStream, or its cluster no leader"
     if isinstance(error, nats.js.errors.APIError):

@@ -16,9 +16,10 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from superhosts.durable import read_json, write_json, write_private
@@ -29,10 +30,12 @@ from superhosts.times import iso_time
 from superhosts.units import SECOND
 
 SITES = "sites.json"  # site → public key
+OUTGOING = "sites-outgoing.json"  # site → the key that was replaced, and until when it is accepted
 HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
 HUB_SEED = "hub.nk"
 HUB, ANYONE = "hub", "anyone"  # the hub's account; the user without a key
 CONNECTIONS, SUBSCRIPTIONS = 16, 64  # limits of a site; an edge needs one connection and two subscriptions
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
@@ -40,20 +43,49 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
+    return _make(folder, site, seed, lambda sites: 0.0)
+
+
+def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
+    """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
+
+    def allowed(sites: dict[str, str]) -> float:
+        if site not in sites:
+            raise _not_enrolled(site, sites)
+        return grace
+
+    return _make(folder, site, None, allowed)
+
+
+def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[str, str]], float]) -> Path:
+    """Give a site a new key. `grace_of` gets the sites and returns how long the old key works."""
     check_site(site, "SITE")
-    target = seed or folder / "seeds" / f"{site}.nk"
+    target = seed or seed_of(folder, site)
     secret, public = make_key()
     try:
         private_folder(folder)
-        private_folder(target.parent)
         with _locked(folder):
             sites = read_sites(folder)
+            grace = grace_of(sites)
+            private_folder(target.parent)
+            outgoing = {"key": sites[site], "until": time.time() + grace} if grace > 0 else None
+            _write_outgoing(folder, site, outgoing)
             write_private(target, secret + "\n")
             write_json(folder / SITES, {**sites, site: public})
             _note(folder, site, {"enrolled": _now(), "revoked": None})
     except OSError as error:
         raise OutputError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
     return target
+
+
+def seed_of(folder: Path, site: str) -> Path:
+    """Return the file of a site's secret key."""
+    return folder / "seeds" / f"{site}.nk"
+
+
+def token_of(folder: Path, site: str) -> Path:
+    """Return the file of a site's token."""
+    return folder / "seeds" / f"{site}.token"
 
 
 def unenroll(folder: Path, site: str) -> None:
@@ -63,9 +95,12 @@ def unenroll(folder: Path, site: str) -> None:
         with _locked(folder):
             sites = read_sites(folder)
             if sites.pop(site, None) is None:
-                raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
+                raise _not_enrolled(site, sites)
+            _write_outgoing(folder, site, None)
             write_json(folder / SITES, sites)
             _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
+            for secret in (seed_of(folder, site), token_of(folder, site)):
+                secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
     except OSError as error:
         raise OutputError(f"{folder / SITES}: cannot be written: {error.strerror}") from None
 
@@ -82,6 +117,37 @@ def read_sites(folder: Path) -> dict[str, str]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
         raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
     return {check_site(site): key for site, key in content.items()}
+
+
+class Outgoing(NamedTuple):
+    """A key that was replaced."""
+
+    key: str
+    until: float  # seconds since 1970
+
+
+def read_outgoing(folder: Path, now: float) -> dict[str, Outgoing]:
+    """Return the keys that were replaced and are accepted for a while, by site."""
+    content = read_json(folder / OUTGOING)
+    found = {}
+    for site, entry in content.items() if isinstance(content, dict) else ():
+        key, until = (entry.get("key"), entry.get("until")) if isinstance(entry, dict) else (None, None)
+        if isinstance(key, str) and isinstance(until, int | float) and until > now:
+            found[site] = Outgoing(key, float(until))
+    return found
+
+
+def _write_outgoing(folder: Path, site: str, entry: dict[str, Any] | None) -> None:
+    """Note which older key of a site is accepted for a while; None: none is."""
+    kept = {name: each._asdict() for name, each in read_outgoing(folder, time.time()).items() if name != site}
+    if entry is not None:
+        kept[site] = entry
+    if kept or (folder / OUTGOING).exists():
+        write_json(folder / OUTGOING, kept)
+
+
+def _not_enrolled(site: str, sites: Mapping[str, str]) -> UsageError:
+    return UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
 
 
 class Enrolment(NamedTuple):
@@ -127,10 +193,11 @@ def hub_key(folder: Path) -> tuple[Path, str]:
     return path, public_key(path)
 
 
-def accounts(hub: str, sites: Mapping[str, str] | None) -> dict[str, Any]:
+def accounts(hub: str, sites: Mapping[str, str] | None, outgoing: Mapping[str, str] = NO_KEYS) -> dict[str, Any]:
     """Return the accounts of a broker's configuration: the hub with all permissions, each site with its own few.
 
-    Without sites no key is needed: every client is in the hub's account, as the user `ANYONE`.
+    A site may have a second key, an `outgoing` one. Without sites no key is needed: every client is in the hub's
+    account, as the user `ANYONE`.
     """
     users: list[dict[str, Any]] = [{"nkey": hub}]
     if sites is None:
@@ -140,14 +207,15 @@ def accounts(hub: str, sites: Mapping[str, str] | None) -> dict[str, Any]:
         "users": users,
         "exports": [{"service": CHUNKS}, {"service": QUESTIONS}, {"stream": "superhosts.to.*"}],
     }
-    return {HUB: ours, **{f"site-{site}": _account(site, key) for site, key in sorted((sites or {}).items())}}
+    keys = {site: [key, *filter(None, [outgoing.get(site)])] for site, key in sorted((sites or {}).items())}
+    return {HUB: ours, **{f"site-{site}": _account(site, of_site) for site, of_site in keys.items()}}
 
 
-def _account(site: str, key: str) -> dict[str, Any]:
+def _account(site: str, keys: list[str]) -> dict[str, Any]:
     sends, hears = (f"superhosts.from.{site}.chunk", f"superhosts.from.{site}.ask"), f"superhosts.to.{site}"
     rights = {"publish": {"allow": list(sends)}, "subscribe": {"allow": [hears, f"_INBOX.{site}.>"]}}
     return {
-        "users": [{"nkey": key, "permissions": rights}],
+        "users": [{"nkey": key, "permissions": rights} for key in keys],
         "imports": [
             *({"service": {"account": HUB, "subject": subject}} for subject in sends),
             {"stream": {"account": HUB, "subject": hears}},

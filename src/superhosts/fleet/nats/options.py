@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,6 +40,7 @@ class NatsOptions:
     pinned: bool = False  # tls_ca is the server's own certificate; its host name is not checked
     up: bool = False  # to an upstream hub: --up and its options
     timing: Timing = DEFAULT_TIMING
+    refresh: Callable[[], None] | None = field(default=None, compare=False, repr=False)  # of these files, if need be
 
     def check(self) -> None:
         """Refuse options that can never work, by name."""

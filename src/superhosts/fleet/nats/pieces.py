@@ -23,6 +23,7 @@ from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.reception import ACK, AGAIN, NEVER, PROGRESS, Reception
+from superhosts.fleet.nats.telling import edge_mismatch, parse_wire
 from superhosts.fleet.nats.wire import Chunk, site_of
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.pauses import growing_pause
@@ -85,6 +86,8 @@ class Pieces:
     async def _place(self, message: Msg) -> None:
         try:
             site = site_of(message.subject)
+            if await self._is_foreign(site, message):
+                return
             chunk = Chunk.parse(message.headers, len(message.data))
         except UsageError as error:
             self._reception.counters.malformed += 1
@@ -123,7 +126,22 @@ class Pieces:
             )
         await self._add(assembly, chunk, message)
 
+    async def _is_foreign(self, site: str, message: Msg) -> bool:
+        """Return True if a piece is of a version of the link that this hub does not speak; it leaves the queue.
+
+        The edge keeps its sketch, and learns the reason from the answer to its next question.
+        """
+        if not self._reception.is_admitted(site):
+            return False
+        why = edge_mismatch(parse_wire(message.headers), site)
+        self._reception.roster.mismatched(site, why)
+        if why:
+            self._reception.counters.malformed += 1
+            await self._reception.replies.publish(message.reply, NEVER)
+        return bool(why)
+
     async def _refuse(self, message: Msg, site: str, receipt: Receipt) -> None:
+        self._reception.roster.refused(site)
         self._reception.counters.refused += 1
         await self._reception.replies.remind(site, receipt)
         await self._reception.replies.publish(message.reply, NEVER)

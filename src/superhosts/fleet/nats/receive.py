@@ -29,6 +29,7 @@ from superhosts.fleet.nats.reception import Admitted, Reception
 from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
 from superhosts.fleet.nats.wire import LARGEST, QUESTIONS
 from superhosts.fleet.receipts import Say
+from superhosts.fleet.roster import Roster
 from superhosts.text import counted, printable
 
 INBOX = "_HUBBOX"  # no site may subscribe to it
@@ -51,14 +52,15 @@ class NatsReceiver:
         at_once: int = AT_ONCE,
         patience: Patience = DEFAULT_PATIENCE,
         admitted: Admitted = lambda: None,
+        roster: Roster | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Receive as hub `owner`, with a queue of `cap` bytes, sketches of at most `largest` bytes.
 
-        Pieces of sites that are not `admitted` are discarded.
+        Pieces of sites that are not `admitted` are discarded. What sites tell about themselves goes to `roster`.
         """
         options.check()
-        self.reception = Reception(say, admitted, clock)
+        self.reception = Reception(say, admitted, clock, roster)
         self.counters = self.reception.counters
         self.queue = Queue(cap, max_age, ack_wait, owner)
         self.arrivals = Arrivals(self.queue, largest)

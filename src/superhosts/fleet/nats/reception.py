@@ -14,6 +14,7 @@ from superhosts.fleet.nats.connect import Link
 from superhosts.fleet.nats.jobs import Jobs
 from superhosts.fleet.nats.wire import encode_receipt
 from superhosts.fleet.receipts import Receipt, Say
+from superhosts.fleet.roster import Roster
 
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
 AGAIN = b'-NAK {"delay": %d}'  # in nanoseconds
@@ -52,11 +53,11 @@ class Replies:
         self._clock = clock
         self._reminded: dict[tuple[str, str], float] = {}
 
-    async def publish(self, subject: str, data: bytes) -> None:
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         """Publish if there is a connection; otherwise the edge will ask, or the server will deliver again."""
         if self.link is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
-                await self.link.client.publish(subject, data)
+                await self.link.client.publish(subject, data, headers=headers)
 
     async def give_receipt(self, site: str, receipt: Receipt) -> None:
         """Send a receipt to the edge of a site."""
@@ -97,7 +98,8 @@ class Complaints:
 class Reception:
     """The shared parts of one receiver."""
 
-    def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float]) -> None:
+    def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float], roster: Roster | None = None) -> None:
+        self.roster = Roster(say) if roster is None else roster
         self.counters = ReceiveCounters()
         self.say = LimitedSay(say, clock=clock)
         self.complain = Complaints(self.say)

@@ -12,6 +12,7 @@ import os
 import random
 import secrets
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,14 +24,18 @@ from nats.aio.msg import Msg
 from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.pace import Pace
+from superhosts.fleet.nats.telling import Spooled, Telling, hub_mismatch, own
 from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import RESEND, Receipt, Say
+from superhosts.fleet.roster import WRONG
 from superhosts.fleet.spool import Spool
 from superhosts.text import counted
+from superhosts.units import SECOND
 
 TOGETHER = 4  # sketches to send at once
+FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time
 LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it reports a new sketch
 STORED = 60.0  # seconds for the server to confirm that it has stored a piece
 ATTEMPTS = 3  # attempts to send a piece before the connection is given up
@@ -50,6 +55,7 @@ class SendCounters:
     receipts: int = 0
     resends: int = 0  # sketches that the hub requested again
     full: int = 0  # times that the hub's queue was full
+    clock: float = 0.0  # seconds that this machine's clock is ahead of the hub's
     down: str = ""  # why the link does not work; empty while it does
 
 
@@ -62,6 +68,32 @@ class _Progress:
     due: float = 0.0
     sending: bool = False
     sent: float | None = None  # when the server had stored all pieces
+
+
+class _Hub:
+    """What the hub tells, and what was said about it."""
+
+    def __init__(self, say: Say, counters: SendCounters) -> None:
+        self._say, self._counters = say, counters
+        self._is_clock_wrong = False
+        self._notice = ""
+
+    def look(self, hub: Telling, asked: int, answered: int) -> None:
+        """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
+        if hub.notice and hub.notice != self._notice:
+            self._say(f"the hub says: {hub.notice}")
+        self._notice = hub.notice
+        if hub.sent is None:
+            return
+        ahead, trip = ((asked + answered) / 2 - hub.sent) / SECOND, (answered - asked) / SECOND
+        self._counters.clock = round(ahead, 3)
+        wrong = abs(ahead) - abs(trip) / 2 > WRONG  # the answer was written somewhere between both moments
+        if wrong and not self._is_clock_wrong:
+            way = "ahead of" if ahead > 0 else "behind"
+            self._say(f"CLOCK: this machine's is {abs(ahead):,.0f} s {way} the hub's; one of them is wrong: use NTP")
+        elif self._is_clock_wrong and not wrong:
+            self._say("this machine's clock agrees with the hub's again")
+        self._is_clock_wrong = wrong
 
 
 class _UnreadableError(Exception):
@@ -90,6 +122,7 @@ class NatsSender:
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
         self._status = LinkStatus(options, say, self.counters)
         self._progress: dict[str, _Progress] = {}
+        self._hub = _Hub(say, self.counters)
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
         """Send until told to stop. Reports a broken link and retries."""
@@ -126,7 +159,7 @@ class _Session:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
         self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
         self._look_every, self._together = sender._look_every, sender._together
-        self._progress = sender._progress
+        self._progress, self._hub = sender._progress, sender._hub
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
         self._spool = spool
@@ -253,24 +286,34 @@ class _Session:
 
     async def _ask_often(self, link: Link) -> None:
         """Ask periodically about sketches that were sent a while ago and have no receipt."""
+        pause = min(FIRST_ASK, self._ask_every)  # soon at first: the hub judges a clock by several messages
         while True:
-            await asyncio.sleep(self._ask_every)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._ask_every)
             since = asyncio.get_running_loop().time() - self._ask_every
             await self._ask(
                 link, [n for n, each in self._progress.items() if each.sent is not None and each.sent <= since]
             )
 
     async def _ask(self, link: Link, names: list[str]) -> None:
-        for start in range(0, len(names), QUESTION):
-            question = json.dumps(names[start : start + QUESTION]).encode()
+        """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
+        spool = Spooled(*await asyncio.to_thread(self._spool.backlog))
+        for start in range(0, len(names) or 1, QUESTION):
+            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own(spool)
+            subject, timeout = f"superhosts.from.{self._site}.ask", self._options.timing.answer
             try:
-                answer = await link.client.request(
-                    f"superhosts.from.{self._site}.ask", question, timeout=self._options.timing.answer
-                )
+                answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
+            self._look_at_hub(Telling.parse(answer.headers), telling.sent or 0)
             for receipt in decode_receipts(answer.data):
                 await self._settle(receipt)
+
+    def _look_at_hub(self, hub: Telling, asked: int) -> None:
+        """Note what the hub tells about itself. Raises LinkDownError if it cannot work with this edge."""
+        if why := hub_mismatch(hub.wire):
+            raise LinkDownError(why)
+        self._hub.look(hub, asked, time.time_ns())
 
     async def _receipt(self, message: Msg) -> None:
         receipt = decode_receipt(message.data)

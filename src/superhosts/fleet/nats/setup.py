@@ -13,6 +13,8 @@ from typing import Any
 
 from superhosts.errors import MissingExtraError, UsageError
 
+CONFIG = "nats.conf"  # the server's configuration, in the broker's folder
+
 
 @dataclass(frozen=True)
 class Tls:

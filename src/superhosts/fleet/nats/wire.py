@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from superhosts.errors import UsageError
+from superhosts.fleet.nats.telling import WIRE, WIRE_HEADER, wire_text
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.text import printable
@@ -59,6 +60,7 @@ class Chunk(NamedTuple):
         return {
             "Nats-Msg-Id": f"{self.name}/{attempt}/{self.number}",
             "Nats-Expected-Stream": STREAM,
+            WIRE_HEADER: wire_text(WIRE),
             "Superhosts-Name": self.name,
             "Superhosts-Chunk": f"{self.number} {self.step} {self.size}",
         }

@@ -1,0 +1,259 @@
+"""Tokens: an edge that joins with one word, whose key is replaced or revoked while hub and edge run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import stat
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from brokers import accepts, eventually, make_broker
+from commands import Run, process
+from fleets import make_sketch, write_parcel
+from processes import COMMON, INNER, Node, ending, make_hub, rows, wait_for
+from superhosts.errors import UsageError
+from superhosts.fleet.nats.enrolment import enroll, rotate
+from superhosts.fleet.nats.token import PREFIX, Token, _check
+from superhosts.pipeline.settings import Settings
+
+TOKEN = Token("ams", "tls://hub.example:4222", "SUABC", b"\x00a key\n", "-----BEGIN CERTIFICATE-----\nx\n")
+TEXT = TOKEN.encode()
+SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
+SYNTH = "synth:flows=4k,packets=8k,windows=2,super_hosts=2"
+
+
+def forged(content: Any, version: int = 1) -> str:
+    packed = zlib.compress(json.dumps(content).encode())
+    data = len(packed).to_bytes(4, "big") + packed
+    return f"{PREFIX}{version}_{base64.urlsafe_b64encode(data + _check(data)).decode().rstrip('=')}"
+
+
+@given(
+    st.builds(
+        Token,
+        st.just("ams"),
+        st.text(min_size=1),
+        st.text(min_size=1),
+        st.none() | st.binary(min_size=1),
+        st.none() | st.text(min_size=1),
+    )
+)
+def test_a_token_is_one_word_that_says_what_it_said(token: Token) -> None:
+    text = token.encode()
+    assert text.isascii()
+    assert all(each.isalnum() or each in "_-" for each in text)
+    assert Token.decode(f" {text}\n") == token
+
+
+def test_a_token_that_is_cut_short_is_told_so() -> None:
+    for length in range(len(TEXT)):
+        begun = length > len(PREFIX) + 7  # its length is there
+        with pytest.raises(UsageError, match="cut short" if begun else "cut short|not a token") as error:
+            Token.decode(TEXT[:length], "--join @file")
+        said, secret = str(error.value), TEXT[len(PREFIX) + 2 : length]
+        assert said.startswith("--join @file: ")
+        assert not secret or secret not in said
+
+
+@given(st.integers(len(PREFIX) + 8, len(TEXT) - 2), st.sampled_from("AZaz09_-!. \n"))
+def test_a_token_that_was_changed_is_told_so(place: int, other: str) -> None:
+    assume(other != TEXT[place])
+    with pytest.raises(UsageError, match=r"checksum is wrong|belongs to no token"):
+        Token.decode(TEXT[:place] + other + TEXT[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not a token"),
+        ("SUABCDEF", "not a token of superhosts site enroll"),
+        (f"{PREFIX}_abc", "not a token"),
+        (f"{PREFIX}2_abc", "a token of version 2, and 1 is needed: upgrade this edge"),
+        (f"{PREFIX}0_abc", "upgrade the hub, and enroll the site again"),
+        (TEXT + "A" * 4, "checksum is wrong"),
+        (TEXT + "A" * (2 << 20), "not a token"),
+        (forged([]), "without what an edge needs"),
+        (forged({}), "without what an edge needs"),
+        (forged({"site": "ams", "url": "u", "seed": 5}), "without what an edge needs"),
+        (forged({"site": "a b", "url": "u", "seed": "s"}), "--join 'a b'"),
+        (forged({"site": "ams", "url": "u", "seed": "s", "key": "*"}), "without what an edge needs"),
+    ],
+)
+def test_what_is_no_token_is_told(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=r"^--join") as error:
+        Token.decode(text)
+    assert words in str(error.value)
+
+
+def test_what_a_newer_hub_adds_is_ignored() -> None:
+    token = Token.decode(forged({"site": "ams", "url": "u", "seed": "s", "new": [1]}))
+    assert token == Token("ams", "u", "s")
+
+
+def test_options_that_a_token_says_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.nk").touch()
+    for more, words in [
+        (["--to", "out"], "--to: not with --join"),
+        (["--nkey", "other.nk", "--tls-ca", "x"], "--nkey, --tls-ca: not with --join"),
+        (["--key-file", "public"], "--key-file: not with --join: the token has the sketch key"),
+        (["--site", "fra"], "--site fra: the token of --join is that of site ams"),
+        (["--join", "@gone"], "--join @gone: cannot be read: No such file"),
+        (["--join", "junk"], "--join: not a token"),
+    ]:
+        ended = run("edge", SYNTH, "--join", TEXT, *more)
+        assert (ended.status, ended.out) == (2, "")
+        assert words in ended.err
+    monkeypatch.delenv("SUPERHOSTS_KEY")
+    ended = run("edge", SYNTH, "--join", Token("ams", "nats://hub:1", "SUABC").encode())
+    assert "--join: the token has no sketch key: give that of the hub with --key-file" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["other.nk"]
+
+
+def test_the_configuration_does_not_show_a_token(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.toml").write_text(f'[edge]\njoin = "{TEXT}"\n')
+    shown = run("config", "show", tmp_path / "c.toml", "edge")
+    assert shown.status == 0
+    assert "edge.join" in shown.out
+    assert TEXT not in shown.out
+    monkeypatch.setenv("SUPERHOSTS_EDGE_JOIN", "@/etc/superhosts/token")
+    assert "@/etc/superhosts/token" in run("config", "show", tmp_path / "c.toml", "edge").out
+
+
+@pytest.fixture
+def own_key(tmp_path: Path) -> list[str]:
+    (tmp_path / "key").write_text("correct horse battery")
+    (tmp_path / "key").chmod(0o600)
+    return ["--key-file", str(tmp_path / "key")]
+
+
+def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[str]) -> None:
+    """Over TLS, with a key that the edge knows from the token alone."""
+    authority, certificate = trustme.CA(), tmp_path / "hub.pem"
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    certificate.chmod(0o600)
+    hub, link = make_hub(
+        tmp_path, *own_key, "--tls-cert", str(certificate), "--tls-key", str(certificate), sites=("ams",)
+    )
+    url = link[1].replace("nats:", "tls:")
+    state = ["--state", tmp_path / "hub"]
+    made = process("site", "enroll", "ams", *state, *own_key, "--address", url, "--tls-ca", tmp_path / "ca.pem")
+    assert made.status == 0, made.err
+    with ending(hub):
+        hub.start()
+        hub.wait_ready()
+        edge = [SYNTH, "--spool", tmp_path / "spool", *COMMON, *INNER]
+        joined = process("edge", *edge, "--join", made.out.strip())
+        assert joined.status == 0, joined.err
+        assert "2 spooled, 2 acknowledged by the hub" in joined.err
+        assert made.out.strip() not in joined.err
+        by_variable = process(
+            "edge", *edge, "--window", "1m", env={**os.environ, "SUPERHOSTS_EDGE_JOIN": f"@{tmp_path / 'token'}"}
+        )
+        assert (by_variable.status, "cannot be read" in by_variable.err) == (2, True)
+        (tmp_path / "token").write_text(made.out)
+        by_variable = process(
+            "edge", *edge, "--window", "1m", env={**os.environ, "SUPERHOSTS_EDGE_JOIN": f"@{tmp_path / 'token'}"}
+        )
+        assert by_variable.status == 0, by_variable.err
+        assert "all users of this machine have access to this secret" in by_variable.err
+        wait_for(lambda: rows(tmp_path / "found.jsonl"), "super hosts are reported")
+        assert hub.end() == 0
+    kept = tmp_path / "spool" / "join"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in kept.iterdir()} == {
+        "site.nk": 0o600,
+        "ca.crt": 0o600,
+    }
+
+
+class Following:
+    """A hub, and an edge that joins with the token in a file. Sketches are put into the spool of the edge."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.token = folder, folder / "ams.token"
+        (folder / "captures").mkdir()
+        self.hub, link = make_hub(folder, "--threshold", "500", sites=("ams",))
+        self.site("enroll", "--address", link[1])
+        self.hub.start()
+        self.hub.wait_ready()
+        spool = ["--spool", str(folder / "spool"), "--join", f"@{self.token}"]
+        self.edge = Node(folder / "edge.log", "edge", str(folder / "captures"), *spool, *COMMON, *INNER).start()
+        self.edge.wait_ready()
+
+    def site(self, verb: str, *options: str) -> None:
+        """Run `superhosts site` and put the token that it prints where the edge looks for it."""
+        ended = process("site", verb, "ams", "--state", self.folder / "hub", *options)
+        assert ended.status == 0, ended.err
+        if ended.out:
+            self.hand_over(ended.out)
+
+    def hand_over(self, token: str) -> None:
+        fresh = self.folder / "fresh.token"
+        fresh.touch(0o600)
+        fresh.write_text(token)
+        fresh.replace(self.token)
+
+    def send(self, number: int) -> Path:
+        return write_parcel(make_sketch("ams", number, settings=SETTINGS), self.folder / "spool")
+
+    def arrives(self, number: int) -> None:
+        path = self.send(number)
+        wait_for(lambda: not path.exists(), "the hub has given a receipt")
+        wait_for(lambda: len(list(self.folder.glob("archive/*/*-hub.cube"))) == number + 1, "the window is reported")
+
+
+def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(tmp_path: Path) -> None:
+    fleet = Following(tmp_path)
+    with ending(fleet.hub, fleet.edge):
+        fleet.arrives(0)
+        old = fleet.token.read_text()
+        fleet.site("rotate")
+        wait_for(lambda: "loaded the changed sites" in fleet.hub.words, "the broker has the new key")
+        fleet.arrives(1)  # the edge has read the token again
+        fleet.hand_over(old)
+        fleet.site("revoke")
+        refused = "does not accept these credentials"
+        wait_for(lambda: refused in fleet.edge.words, "the edge is disconnected, and says why")
+        assert "the site is not enrolled there, or its key was revoked or replaced" in fleet.edge.words
+        waiting, log = fleet.send(2), tmp_path / "hub" / "broker" / "nats.log"
+        tried = log.read_text().count("authentication error")
+        wait_for(lambda: log.read_text().count("authentication error") > tried, "the edge tries again")
+        assert waiting.exists()
+        fleet.site("enroll")
+        wait_for(lambda: not waiting.exists(), "what waited is sent")
+        assert fleet.edge.words.count("works again") >= 1
+        assert fleet.hub.running
+        assert fleet.edge.end() == 0
+        assert fleet.hub.end() == 0
+    assert fleet.hub.words.count("hub ready") == 1
+
+
+def test_an_old_key_works_until_its_grace_has_passed(tmp_path: Path) -> None:
+    said: list[str] = []
+    seed = enroll(tmp_path / "broker", "ams")
+    old = shutil.copy(seed, tmp_path / "old.nk")
+    with make_broker(tmp_path / "broker", said) as broker:
+        rotate(broker.folder, "ams", 3600.0)
+        eventually(lambda: said)
+        assert accepts(broker, seed)
+        assert accepts(broker, Path(old))
+        older = shutil.copy(seed, tmp_path / "older.nk")
+        rotate(broker.folder, "ams", 2.0)  # seconds
+        eventually(lambda: accepts(broker, seed))
+        assert not accepts(broker, Path(old))  # one older key at a time
+        eventually(lambda: not accepts(broker, Path(older)))
+        assert accepts(broker, seed)
+    with make_broker(tmp_path / "broker", said) as broker:
+        assert accepts(broker, seed)
+        assert not accepts(broker, Path(older))

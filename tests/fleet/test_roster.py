@@ -1,0 +1,300 @@
+"""What hub and edges tell each other: releases, spools, clocks, and versions of the link that do not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from test_chaos_clocks import set_clock
+
+from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, pieces, running, settle
+from commands import process
+from fleets import make_sketch, window, write_parcel
+from hubs import FakeTime, Node
+from processes import ending, make_edge, make_hub, wait_for
+from superhosts._version import __version__
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NatsSender
+from superhosts.fleet.nats.telling import EARLIEST, WIRE, Spooled, Telling, edge_mismatch, hub_mismatch, own
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.roster import ENOUGH, MOST_SITES, RECENT, Roster
+from superhosts.units import SECOND
+
+NOW = 1_794_657_600.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with make_broker(tmp_path / "broker", []) as started:
+        yield started
+
+
+@pytest.fixture
+def clock() -> FakeTime:
+    return FakeTime(NOW)
+
+
+def tell_clock(roster: Roster, clock: FakeTime, ahead: float, delays: list[float], site: str = "fra") -> None:
+    """Send one message for each delay, from a site whose clock is ahead."""
+    for delay in delays:
+        roster.told(site, "1", int((clock.source.wall() - delay + ahead) * SECOND), (0, 0))
+
+
+@given(st.dictionaries(st.sampled_from(list(own(Spooled(1, 2), "x").headers())), st.text()))
+def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, str]) -> None:
+    told = Telling.parse(headers)
+    assert told.version is None or (told.version.isprintable() and len(told.version) < 80)
+    assert told.notice.isprintable()
+    assert told.sent is None or 0 <= told.sent < 10**19
+    assert all(0 <= number < 10**18 for number in told.spool or ())
+    assert edge_mismatch(told.wire, "ams") == "" or told.wire[0] != WIRE[0]
+
+
+def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
+    telling = own(Spooled(3, 1 << 40), "a notice")
+    assert Telling.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
+    assert Telling.parse(None) == Telling.parse({}) == Telling(EARLIEST)
+    assert edge_mismatch(EARLIEST, "ams") == edge_mismatch((WIRE[0], 999), "ams") == hub_mismatch(EARLIEST) == ""
+
+
+def test_who_is_older_is_to_be_upgraded() -> None:
+    newer, older = (WIRE[0] + 1, 0), (WIRE[0] - 1, 0)
+    assert edge_mismatch(newer, "fra").endswith("upgrade this hub")
+    assert edge_mismatch(older, "fra").endswith("upgrade the edge of fra")
+    assert hub_mismatch(newer).endswith("upgrade this edge")
+    assert hub_mismatch(older).endswith("upgrade the hub")
+
+
+def test_a_clock_that_is_wrong_is_named_once_and_when_it_is_right_again(clock: FakeTime) -> None:
+    said: list[str] = []
+    roster = Roster(said.append, clock.source)
+    tell_clock(roster, clock, 0.0, [0.1] * RECENT, "ams")
+    tell_clock(roster, clock, 3600.0, [0.1] * (ENOUGH - 1))
+    assert (said, roster.wrong_clocks()) == ([], {})
+    tell_clock(roster, clock, 3600.0, [0.1] * RECENT)
+    assert said == [
+        "CLOCK OF fra: 3,600 s ahead of this hub's; its windows are not those of the other sites: run NTP there"
+    ]
+    assert roster.wrong_clocks() == {"fra": 3599.9}
+    assert roster.status()["fra"]["clock"] == pytest.approx(3599.9)
+    tell_clock(roster, clock, 0.0, [0.1] * RECENT)
+    assert said[1:] == ["the clock of fra agrees with this hub's again"]
+    assert roster.wrong_clocks() == {}
+
+
+def test_messages_that_come_late_make_no_clock_wrong(clock: FakeTime) -> None:
+    said: list[str] = []
+    roster = Roster(said.append, clock.source)
+    tell_clock(roster, clock, 0.0, [300.0, 40.0, 0.2, 90.0, 900.0] * 3)
+    assert said == []
+    assert roster.status()["fra"]["clock"] == pytest.approx(-0.2)
+    tell_clock(roster, clock, -60.0, [0.0, 300.0] * RECENT)  # but one that is behind
+    assert "CLOCK OF fra: 60 s behind this hub's" in said[0]
+
+
+def test_the_clock_of_the_hub_is_in_question_if_most_sites_differ(clock: FakeTime) -> None:
+    said: list[str] = []
+    roster = Roster(said.append, clock.source)
+    for site in ("ams", "fra", "nyc"):
+        tell_clock(roster, clock, 86_400.0, [0.1] * RECENT, site)
+    assert "run NTP there" in said[0]
+    assert (
+        said[2] == "CLOCK OF nyc: 86,400 s ahead of this hub's; this hub's own clock may be wrong, as most sites differ"
+    )
+
+
+def test_a_hub_that_starts_again_knows_when_it_last_heard_of_a_site(clock: FakeTime) -> None:
+    roster = Roster(times=clock.source)
+    roster.accepted(Parcel("ams", window(0), "0" * 16))
+    roster.told("ams", "0.1.0", None, (2, 500))
+    roster.refused("ams")
+    before = json.loads(json.dumps(roster.status()))
+    again = Roster(times=clock.source)
+    again.restore(before)
+    assert again.status()["ams"] == {
+        **before["ams"],
+        **dict.fromkeys(("accepted", "refused"), 0),
+        **dict.fromkeys(("spool_sketches", "spool_bytes")),
+    }
+    for odd in (None, [], {"ams": 5}, {"a b": {}}, {"ams": {"seen": "x", "version": [], "window_end": 1e300}}):
+        empty = Roster()
+        empty.restore(odd)
+        assert all(each["seen"] is each["version"] is each["window_end"] is None for each in empty.status().values())
+
+
+def test_invented_sites_do_not_fill_the_memory() -> None:
+    roster = Roster()
+    for number in range(MOST_SITES + 10):
+        roster.refused(f"s{number}")
+    assert len(roster.status()) == MOST_SITES
+
+
+def test_the_intake_counts_for_each_site(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    path = write_parcel(make_sketch("ams"), tmp_path / "in")
+    node.intake.accept(path, path.name, "ams")
+    path = write_parcel(make_sketch("ams", 1), tmp_path / "in")
+    node.intake.accept(path, path.name, "fra")
+    found = node.intake.roster.status()
+    assert (found["ams"]["accepted"], found["ams"]["refused"], found["fra"]["refused"]) == (1, 0, 1)
+    assert found["ams"]["window_end"] == window(0).end / SECOND
+
+
+def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker) -> None:
+    intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
+    intake.gate.clear()
+    receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
+    roster, options = receiver.reception.roster, NatsOptions(broker.options.url, timing=QUICK)
+    spool = make_spool(tmp_path / "spool", "ams")
+    kept = noise(spool.folder, "ams", 0, 5000)
+    sender = NatsSender(options, "ams", said.append, ask_every=0.2)
+
+    async def as_before(client: Client, errors: list[str]) -> Msg:
+        return await client.request("superhosts.from.fra.ask", b"[]", timeout=60)
+
+    with running(receiver.run, intake), contextlib.ExitStack() as later:
+        eventually(lambda: receiver.counters.connects)
+        later.enter_context(running(sender.run, spool))
+        eventually(lambda: roster.status().get("ams", {}).get("clock") is not None)
+        known = roster.status()["ams"]
+        assert (known["version"], known["spool_sketches"], known["spool_bytes"]) == (
+            __version__,
+            1,
+            kept.stat().st_size,
+        )
+        assert abs(known["clock"]) < 5
+        answer = as_client(options, as_before, "_INBOX.fra")
+        intake.gate.set()
+        eventually(lambda: roster.status()["ams"]["spool_sketches"] == 0)
+    assert json.loads(answer.data) == []
+    assert Telling.parse(answer.headers).version == __version__
+    older = roster.status()["fra"]
+    assert [older[name] for name in ("version", "spool_sketches", "clock")] == [None, None, None]
+    assert older["seen"] is not None
+    assert said == []
+
+
+def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_upgrade(
+    tmp_path: Path, broker: Broker
+) -> None:
+    intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
+    receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
+    sent = noise(tmp_path / "sent", "fra", 0, 100)
+    ((chunk, data),) = pieces(sent, sent.stat().st_size)
+
+    async def send(client: Client, errors: list[str]) -> None:
+        for number, wire in enumerate(["2.0", "0.9", "1.99", "nonsense"]):
+            headers = {**chunk.headers(str(number)), "Superhosts-Wire": wire, "Superhosts-Unknown": "x"}
+            await client.jetstream().publish("superhosts.from.fra.chunk", data, headers=headers)
+            await settle(client)
+
+    with running(receiver.run, intake):
+        eventually(lambda: receiver.counters.connects)
+        as_client(NatsOptions(broker.options.url), send)
+        eventually(lambda: receiver.counters.chunks == 4)
+        eventually(lambda: intake.names() == {chunk.name})  # a newer minor version is taken, what makes no sense is 1.0
+    assert receiver.counters.malformed == 2
+    assert said == [
+        "NOT TAKEN from fra: the edge of fra speaks version 2.0 of the link, this hub 1.1: upgrade this hub; "
+        "its sketches wait there",
+        "NOT TAKEN from fra: the edge of fra speaks version 0.9 of the link, this hub 1.1: upgrade the edge of fra; "
+        "its sketches wait there",
+    ]
+    assert receiver.reception.roster.status()["fra"]["mismatch"] == ""
+
+
+@contextmanager
+def answering(broker: Broker, wire: str) -> Iterator[None]:
+    """A hub that speaks another version of the link."""
+    stop, ready = threading.Event(), threading.Event()
+
+    async def answer(client: Client, errors: list[str]) -> None:
+        async def reply(message: Msg) -> None:
+            await client.publish(message.reply, b"[]", headers={"Superhosts-Wire": wire, "Superhosts-Version": "9.9"})
+
+        await client.subscribe("superhosts.from.*.ask", cb=reply)
+        await settle(client)
+        ready.set()
+        await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=as_client, args=(broker.options, answer))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("wire", "words"),
+    [
+        ("2.0", "the hub speaks version 2.0 of the link, this edge 1.1: upgrade this edge"),
+        ("0.7", "the hub speaks version 0.7 of the link, this edge 1.1: upgrade the hub"),
+    ],
+)
+def test_an_edge_waits_for_a_hub_of_its_own_version(tmp_path: Path, broker: Broker, wire: str, words: str) -> None:
+    said: list[str] = []
+    spool = make_spool(tmp_path / "spool", "ams")
+    noise(spool.folder, "ams", 0, 100)
+    sender = NatsSender(NatsOptions(broker.options.url, timing=QUICK), "ams", said.append, ask_every=0.2)
+    with contextlib.ExitStack() as later:
+        with answering(broker, wire):
+            later.enter_context(running(sender.run, spool))
+            eventually(lambda: said)
+            assert f"does not work: {words}; 1 window waits; retrying until it does" in said[0]
+            assert (len(spool.waiting()), sender.counters.down) == (1, words)
+        intake = KeepingIntake(tmp_path / "hub")
+        receiver = NatsReceiver(broker.options, print, cap=broker.cap)
+        with running(receiver.run, intake):
+            eventually(lambda: not spool.waiting())
+    assert any("works again" in line for line in said)
+
+
+def test_the_hub_says_something_to_a_site_and_its_edge_says_it_once(tmp_path: Path, broker: Broker) -> None:
+    said: list[str] = []
+    sender = NatsSender(NatsOptions(broker.options.url, timing=QUICK), "ams", said.append)
+    for notice in ("a", "a", "b", "", "b"):
+        sender._hub.look(own(notice=notice), 0, 0)
+    assert [line for line in said if "hub says" in line] == ["the hub says: a", "the hub says: b", "the hub says: b"]
+
+
+def status_of(folder: Path) -> dict[str, Any]:
+    path = folder / "hub" / "status.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
+    hub, link = make_hub(tmp_path, sites=("ams", "fra"))
+    (tmp_path / "captures").mkdir()
+    ams, fra = (make_edge(tmp_path, site, link, str(tmp_path / "captures")) for site in ("ams", "fra"))
+    with ending(hub, ams, fra):
+        hub.start()
+        hub.wait_ready()
+        ams.start()
+        fra.start(**set_clock(fra, -9000.0))
+        wait_for(lambda: status_of(tmp_path).get("trouble", {}).get("clocks"), "the status names the site")
+        assert status_of(tmp_path)["trouble"]["clocks"].keys() == {"fra"}
+        assert "CLOCK OF fra: 9,000 s behind this hub's" in hub.words
+        wait_for(lambda: "CLOCK: this machine's is 9,000 s behind the hub's" in fra.words, "the edge says it, too")
+        wait_for(lambda: status_of(tmp_path)["sites"].get("ams", {}).get("clock") is not None, "ams is judged")
+        listed = process("site", "list", "--state", tmp_path / "hub")
+        assert "the clock of fra is 2.5 h behind the hub's" in listed.err
+        assert "the clock of ams" not in listed.err
+        lines = {line.split()[0]: line.split() for line in listed.out.splitlines()[1:]}
+        assert (lines["fra"][5], lines["fra"][-2:]) == (__version__, ["-2.5", "h"])
+        assert fra.end() == ams.end() == hub.end() == 0
