@@ -39,7 +39,8 @@ def test_losses_are_told_apart_by_where_they_happened() -> None:
 
 def test_the_sites_of_a_hub_that_anybody_may_send_to_are_bounded() -> None:
     names = [f"site{number:05d}" for number in range(MOST_SITES + 500)]
-    sites = Sites({name: float(number) for number, name in enumerate(names)})
+    heard = {name: float(number) for number, name in enumerate(names)}
+    sites = Sites(lambda: heard)
     sites.note(Window(0, 300), names[1:], names[:1])
     found = by_name(of_sites(sites))
     assert found["sites_reporting"].values == [((), len(names) - 1)]
