@@ -6,7 +6,9 @@ import json
 import os
 import pty
 import signal
+import sys
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ import pytest
 from fleets import make_sketch, write_parcel
 from isolation import TEXT_LOGS
 from processes import Node, ending, make_edge, rows
+from superhosts.cli import _service
+from superhosts.cli._console import tell, use_log_format
+from superhosts.cli._service import log_in_background
 from traffic import three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -142,3 +147,32 @@ def test_another_word_is_refused(tmp_path: Path) -> None:
         assert hub.process is not None
         assert hub.process.wait(DEADLINE) == 2
     assert hub.words == "superhosts: --log-format: 'xml' is none of auto, text, json\n"
+
+
+class FullOnce(StringIO):
+    """A stream on a disk that is full for one line."""
+
+    is_full = True
+
+    def flush(self) -> None:
+        if self.is_full:
+            self.is_full = False
+            self.seek(0)
+            self.truncate()
+            raise OSError(28, "No space left on device")
+
+
+def test_lines_that_were_lost_are_told_in_the_same_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = FullOnce()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(_service, "raw_stream", lambda _stream: stream)
+    use_log_format("json")
+    try:
+        with log_in_background():
+            for text in ("one", "two"):
+                tell(text)
+    finally:
+        use_log_format("text")
+    lost, two = map(json.loads, stream.getvalue().splitlines())
+    assert lost["message"] == "log lines lost on standard error: 1"
+    assert two["message"] == "two"

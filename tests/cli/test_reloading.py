@@ -9,8 +9,17 @@ import pytest
 
 from fleets import make_sketch, write_parcel
 from hubs import SITES
-from processes import Node, ending, make_edge, make_hub_on_files, rows
+from processes import Node, ending, free_port, make_edge, make_hub_on_files, rows
 from scraping import scrape
+from superhosts.alerts.desk import AlertDesk
+from superhosts.alerts.machine import Policy
+from superhosts.alerts.store import AlertStore
+from superhosts.cli._reloading import Reloadable
+from superhosts.errors import UsageError
+from superhosts.reports.base import RunKind
+from superhosts.reports.delivery import DeliveryOptions
+from superhosts.reports.fanout import Destinations
+from superhosts.reports.opening import OutputOptions
 from traffic import MINUTES, NOON, talk, write
 from waiting import wait_for
 
@@ -111,6 +120,25 @@ def test_a_wrong_file_changes_nothing_and_one_line_says_why(tmp_path: Path, conf
         wait_for(lambda: events(tmp_path / "first.jsonl") == opened, lambda: watched.node.words)
         watched.reload(good)
         assert scrape(watched.node).of("reload_failures") == 0
+
+
+def test_destinations_that_were_opened_for_a_reload_that_fails_are_given_up(tmp_path: Path) -> None:
+    """Its queue can be opened again by the next reload."""
+    outputs = Destinations([])
+    good = f"webhook+http://127.0.0.1:{free_port()}/x"
+    delivery = DeliveryOptions(queue=tmp_path / "queue")
+    desk = AlertDesk(AlertStore(tmp_path / "alerts.sqlite"), Policy(), [], lambda _text: None)
+    parts, asked = Reloadable(outputs, RunKind(endless=True), desk), OutputOptions(outputs=[good], delivery=delivery)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="unknown scheme"):
+            parts.exchange(asked, ["what://x"], Policy())
+        assert outputs.each() == desk.receivers() == []
+    parts.exchange(asked, [], Policy())
+    (kept,) = outputs.each()
+    parts.exchange(asked, [], Policy())
+    assert outputs.each() == [kept]  # with its queue
+    for each in (kept, desk):
+        each.close()
 
 
 def test_a_threshold_of_rows_and_what_needs_a_restart(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from processes import Node, ending, make_edge, make_hub_on_files
 from scraping import ask, endpoint
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._options import ServiceOptions
 from superhosts.cli._systemd import FEEDS, SHOWN, ServiceManager
 from traffic import three_windows, write
 from waiting import wait_for
@@ -168,6 +170,20 @@ def test_an_edge_and_a_watch_tell_the_same(tmp_path: Path) -> None:
             assert manager.heard[0] == "READY=1"
             assert node.end() == status
             assert "STOPPING=1" in manager.listen()
+
+
+def test_a_service_is_ready_when_traffic_can_come(manager: Manager) -> None:
+    """The main loop may move before the thread of a capture has opened its ring."""
+    monitor, why = Monitor("watch", ServiceOptions(), make(manager)), ["a capture is not open"]
+    monitor.why_closed = lambda: why[0]
+    monitor.beat()
+    assert manager.listen() == []
+    why[0] = ""
+    monitor.beat()
+    assert manager.listen()[0] == "READY=1"
+    why[0] = "the interface is gone"
+    monitor.beat()  # The main loop lives all the same, and goes on feeding the watchdog.
+    assert monitor._is_open
 
 
 def test_a_main_loop_that_hangs_does_not_feed_the_watchdog(tmp_path: Path) -> None:

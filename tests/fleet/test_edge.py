@@ -229,9 +229,11 @@ def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path):
     scan = Scan([Packets(3)], SETTINGS, RunOptions(find=False))
     position = Position(tmp_path, ["packets"], SETTINGS.fingerprint)
     edge = Edge(scan, SpoolOn(tmp_path, fail), position, said.append, timing=EdgeTiming(retry=0.01))
+    beats: list[None] = []
+    edge.on_wait = lambda: beats.append(None)
     edge.run()
     assert len(spooled(tmp_path)) == 3
-    assert edge.counters.waits == 3
+    assert edge.counters.waits == len(beats) == 3  # The main loop waits, and is no less alive.
     assert [("NOT WRITABLE" in line, "can be written again" in line) for line in said] == [
         (True, False),
         (False, True),
@@ -274,6 +276,8 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(tmp_
     scan: Any = Windows(gates)
     timing = EdgeTiming(retry=0.01, final=DEADLINE)
     edge = Edge(scan, SpoolOn(tmp_path, fail), Position(tmp_path, ["-"], {}), said.append, timing=timing)
+    beats: list[None] = []
+    edge.on_wait = lambda: beats.append(None)
     thread = threading.Thread(target=edge.run)
     thread.start()
     gates[0].set()
@@ -285,6 +289,7 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(tmp_
     thread.join(DEADLINE)
     assert not thread.is_alive()
     assert edge.counters.lost == 2
+    assert beats == []  # Another thread waits, which says nothing about the main loop.
     assert sum("LOST" in line for line in said) == 2
     assert len(spooled(tmp_path)) == 2
     assert not (tmp_path / "open.json").exists()

@@ -27,6 +27,8 @@ class Monitor:
         self.health, self.last = Health(), LastWindow()
         self.manager = ServiceManager() if manager is None else manager
         self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"
+        self.why_closed: Callable[[], str] = lambda: ""  # why no traffic can come yet
+        self._is_open = False
         self._command = command
         self._place = None if options.metrics is None else parse_place(options.metrics)
         if self._place is not None:
@@ -40,7 +42,9 @@ class Monitor:
     def beat(self) -> None:
         """Take note that the main loop moves. The loop calls this, and no other thread."""
         self.health.beat()
-        self.manager.beat(self.status)
+        self._is_open = self._is_open or not self.why_closed()
+        if self._is_open:  # the first of these beats tells a service manager that the service is ready
+            self.manager.beat(self.status)
 
     def stopping(self, stop: Callable[[], None]) -> Callable[[], None]:
         """Return what a signal calls to stop the service."""

@@ -44,6 +44,7 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
         return "a capture is not open" if closed else ""
 
     scan.on_window = note
+    monitor.why_closed = why_not_capturing
     monitor.health.look_at(why_not_capturing)
     return [readings.of_scan(scan, REASONS)]
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.exact import Exact
 from superhosts.pairs import Part, Window
 from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
@@ -30,7 +31,7 @@ def state_of(detector: object) -> PartState:
     if isinstance(detector, ColumnSketch):
         fill = detector.fill()
         return PartState(False, fill.pairs, None, fill.mean, fill.saturated)
-    return PartState()
+    return PartState(exact=True) if isinstance(detector, Exact) else PartState()
 
 
 class LastWindow:
