@@ -44,6 +44,7 @@ from processes import SITES as ALL_SITES
 from superhosts.durable import read_json
 from superhosts.pairs import PacketBatch
 from superhosts.pipeline.scanning import scan
+from superhosts.reports.rows import make_rows
 from superhosts.sources.capture import open_capture
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic
@@ -53,6 +54,8 @@ ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SITES = ALL_SITES if LONG else ALL_SITES[:2]  # every site is a process that starts again and again
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
 SECONDS = 60  # of a window
+PANES = 3  # of a window that slides
+THRESHOLD = 500
 PACKETS = 3000  # of a window; a site sees 60 %, more than the thousand that close the previous window
 
 Fault = Callable[["Fleet", random.Random], AbstractContextManager[None]]
@@ -89,12 +92,26 @@ def with_note(text: str) -> Iterator[None]:
 class Fleet:
     """A hub and edges that follow folders. A test decides when the traffic of a window arrives."""
 
-    def __init__(self, folder: Path, windows: int, *, by_files: bool, start: int = Traffic.start, keys: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        windows: int,
+        *,
+        by_files: bool,
+        start: int = Traffic.start,
+        keys: bool = False,
+        slides: bool = False,
+    ):
         self.folder = folder
         self.by_files = by_files
+        self.slides = slides  # the windows of a round are panes of longer ones
+        length = f"{PANES * SECONDS}s"
+        cut = ["--window", length, "--slide", f"{SECONDS}s"] if slides else ["--window", f"{SECONDS}s"]
         self.archive = folder / "archive"
         make = make_hub_on_files if by_files else make_hub
-        self.hub, link = make(folder, "--grace", "3s", "--threshold", "500", sites=SITES)
+        self.hub, link = make(
+            folder, "--grace", "3s", "--threshold", str(THRESHOLD), *(cut if slides else []), sites=SITES
+        )
         self.url = link[-1]
         self.edges: dict[str, Node] = {}
         self.captures: dict[str, list[Path]] = {}  # captures of each site, one per window
@@ -102,7 +119,7 @@ class Fleet:
         for site in SITES:
             (folder / "captures" / site).mkdir(parents=True)
             self.captures[site] = write_windows(folder / "ready" / site, traffic[site])
-            options = [str(folder / "captures" / site), "--window", f"{SECONDS}s"]
+            options = [str(folder / "captures" / site), *cut]
             proof = ["--nkey", str(self.enroll(site))] if keys else []
             self.edges[site] = make_edge(folder, site, [*link, *proof], *options)
         self.truth = one_process([path for paths in self.captures.values() for path in paths], f"{SECONDS}s")
@@ -148,7 +165,8 @@ class Fleet:
         if len(list(self.archive.glob("*/*-hub.cube"))) < len(wanted):
             return False
         found = unions(self.archive)
-        return all(found.get(window) == self.truth[window] for window in wanted)
+        exact = all(found.get(window) == self.truth[window] for window in wanted)
+        return exact and (not self.slides or self._is_sliding_exact())
 
     def check(self) -> None:
         """Wait until the unions are exact, and check that no process has failed unexpectedly."""
@@ -216,6 +234,26 @@ class Fleet:
         for row in rows(self.folder / "found.jsonl"):
             name = (row["window_start"], row["revision"], row["host"])
             assert issued.setdefault(name, row) == row
+
+    @functools.cached_property
+    def sliding_truth(self) -> list[list[dict[str, Any]]]:
+        """The rows of each window that slides, by one process."""
+        paths = sorted(path for each in self.captures.values() for path in each)
+        cut = {"window": f"{PANES * SECONDS}s", "slide": f"{SECONDS}s", "threshold": THRESHOLD}
+        common: dict[str, Any] = {"memory": COMMON[1], "device": "cpu", "threads": 1, "exact": False}
+        run = scan(paths, inner="10.0.0.0/8", **cut, **common)
+        return [make_rows(result.window, result) for result in run]
+
+    def _is_sliding_exact(self) -> bool:
+        """Return True if the last rows of every window that slides are those of one process, with no site missing."""
+        found = rows(self.folder / "found.jsonl")
+        for expected in self.sliding_truth[: self.ended]:
+            mine = [row for row in found if row["window_end"] == expected[0]["window_end"]]
+            last = {row["host"]: row for row in mine if row["revision"] == max(each["revision"] for each in mine)}
+            shared = [{name: row[name] for name in expected[0]} for row in last.values()]
+            if shared != expected or any(row["missing"] for row in last.values()):
+                return False
+        return True
 
 
 def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:

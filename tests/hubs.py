@@ -50,7 +50,9 @@ class Node:
         self.report: Callable[[HubReport], None] = self.reports.append  # a test may replace it
         self.archive = archive
         self.store = store(folder / "state", self.said.append, times)
-        self.intake = intake(self.store, expected_kinds(kind), self.said.append, archive=archive, limits=limits)
+        self.intake = intake(
+            self.store, expected_kinds(kind), self.said.append, archive=archive, limits=limits, grid=options.get("grid")
+        )
         settings = HubSettings(**{"sites": SITES, "late_pause": 0.0, "tidy_every": 0.0, **options})
         self.hub = Hub(
             self.store,

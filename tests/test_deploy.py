@@ -31,6 +31,7 @@ from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.nats.token import Token
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
+from superhosts.metrics.health import STALLED, STARTING
 from superhosts.pipeline.scan import Counters
 
 ROOT = Path(__file__).parent.parent
@@ -191,6 +192,17 @@ def test_a_unit_keeps_what_it_must_keep(name: str) -> None:
     used = re.findall(r"CREDENTIALS_DIRECTORY\}?/(\w+)", unit["ExecStart"][0])
     assert sorted(used) == sorted(credentials)
     assert "STATE_DIRECTORY" in unit["ExecStart"][0]
+
+
+@pytest.mark.parametrize("name", sorted(set(UNITS) - {"superhosts-enroll@.service"}))
+def test_a_service_tells_when_it_is_ready_and_is_watched(name: str) -> None:
+    unit = read_unit(UNITS[name])
+    assert unit["Type"] == ["notify"]
+    assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    minutes = {key: int(unit[key][0].removesuffix("min")) for key in ("WatchdogSec", "TimeoutStartSec")}
+    assert minutes["WatchdogSec"] * 60 > STALLED  # /healthz tells before the watchdog acts
+    assert minutes["TimeoutStartSec"] * 60 > STARTING
+    assert "AF_UNIX" in unit["RestrictAddressFamilies"][0]  # the socket of systemd
 
 
 def test_enrolling_is_done_as_the_hubs_user() -> None:

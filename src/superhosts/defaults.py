@@ -12,3 +12,4 @@ FEWEST_FLOWS = 1000  # that plans assume for a small one
 IPV4_PREFIX = 32  # leading bits of an IPv4 address that identify a host
 IPV6_PREFIX = 64  # leading bits of an IPv6 address that identify a host
 SPECIAL = "drop"  # multicast, broadcast and unspecified addresses are no hosts
+EVIDENCE_PAIRS = 1 << 16  # of each address family, in a sample of who talked to whom

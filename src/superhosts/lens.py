@@ -77,6 +77,11 @@ class Lens:
 PLAIN_LENS = Lens()
 
 
+def protocol_name(number: int) -> str:
+    """Return the name of a protocol, or its number as text."""
+    return _NAMES.get(number, str(number))
+
+
 def parse_protocols(words: Iterable[str]) -> frozenset[int]:
     """Return the numbers of protocols, given by name or number. Raise UsageError for others."""
     found = set()

@@ -21,8 +21,17 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.errors import UsageError
 from superhosts.lending import Lender
 from superhosts.lens import PLAIN_LENS, Lens
-from superhosts.packetdetails import ANSWERED, ANSWERS, OPENED
-from superhosts.pairmaking import Choice, PortUse, Rule, choose, make_pairs, make_port_pairs
+from superhosts.packetdetails import (
+    ANSWERED,
+    ANSWERS,
+    HAS_PORTS,
+    HAS_PROTOCOL,
+    OPENED,
+    PROTOCOL_SHIFT,
+    SRC_PORT_SHIFT,
+    Details,
+)
+from superhosts.pairmaking import Choice, PortUse, Rule, choose, find_hosts, make_pairs, make_port_pairs
 from superhosts.pairs import MASK64, MOST_PORTS, PORT_BITS, Addresses, PacketBatch, PairBatch, Part
 from superhosts.prefixes import (
     SPECIAL_NETWORKS,
@@ -63,7 +72,7 @@ class NetworkCounters:
             setattr(self, name, getattr(self, name) + value)
 
 
-def _shares(batch: PacketBatch, size: int) -> list[PacketBatch]:
+def shares_of(batch: PacketBatch, size: int) -> list[PacketBatch]:
     """Split a batch into shares of up to `size` packets."""
     return [
         batch.take(slice(start, stop), batch.span)
@@ -111,7 +120,7 @@ class Network:
         """Return the pairs of each part of the batches' families, and count the packets that yield none."""
         size = min(max(-(-sum(map(len, batches)) // threads), LEAST_SHARE), MOST_SHARE)
         found: list[tuple[Part, PairBatch]] = []
-        calls = [(share, parts) for batch in batches for share in _shares(batch, size)]
+        calls = [(share, parts) for batch in batches for share in shares_of(batch, size)]
         for (share, _), (pairs, counts) in zip(calls, run_parallel(self._find_pairs, calls, threads), strict=True):
             self.counters.add(counts)
             self.outside.add(share, self.inner[share.family], counts.no_inner_end)
@@ -172,6 +181,31 @@ class Network:
             hosts, peers = pairs[0][:count], pairs[1][:count]
             result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
         return result, counts
+
+    def counting(self, batch: PacketBatch, numbers: NDArray[np.int32], *, sides: Sequence[str]) -> NDArray[np.uint8]:
+        """Return for some packets 1 if it has a host on one of these sides and passes the filters, 0 for the others."""
+        tables, counts = (self.inner[batch.family], self.excluded[batch.family]), np.zeros(len(numbers), np.uint8)
+        src, dst = (batch.src, batch.dst) if len(numbers) == len(batch) else (batch.src[numbers], batch.dst[numbers])
+        for side in sides:
+            sources, targets, *_ = find_hosts(src, dst, *tables, self._rule(Part(batch.family, side)))
+            counts |= sources | targets
+        if self.lens.needs_details and batch.details is not None:
+            counts &= self._passing(batch.details[numbers])
+        return counts
+
+    def _passing(self, details: Details) -> NDArray[np.uint8]:
+        """Return 1 for each packet that the filters of protocols and ports let through."""
+        lens, passes = self.lens, np.ones(len(details), bool)
+        if lens.protocols is not None:
+            known = details & np.uint64(HAS_PROTOCOL) != 0
+            passes &= known & (lens.allowed.protocols[details >> np.uint64(PROTOCOL_SHIFT) & np.uint64(0xFF)] == 1)
+        if lens.needs_ports or lens.ports is not None:
+            passes &= details & np.uint64(HAS_PORTS) != 0
+        if lens.ports is not None:
+            ports = lens.allowed.ports
+            sent, asked = details >> np.uint64(SRC_PORT_SHIFT) & np.uint64(MOST_PORTS), details & np.uint64(MOST_PORTS)
+            passes &= (ports[sent] | ports[asked]) == 1
+        return passes.astype(np.uint8)
 
     def _takes_one_word(self, part: Part) -> bool:
         """Return True if the low word of a part's hosts is always zero."""

@@ -51,7 +51,7 @@ class Rule(NamedTuple):
 
 
 @compiled
-def _find_hosts(
+def find_hosts(
     src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
 ) -> tuple[Flags, Flags, int, int, int]:
     """Return for every packet 1 if its source is a host, and 1 if its destination is.
@@ -116,14 +116,14 @@ def _leave_out(hosts: Flags, marked: Flags) -> int:
 def make_pairs(
     src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule, pairs: tuple[Any, Any]
 ) -> tuple[int, int, int, int]:
-    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `_find_hosts`.
+    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `find_hosts`.
 
     The columns have room for two pairs of each packet, and one more. Which end of a packet is a host is as good as
     random, so a branch would be mispredicted. Every packet is written twice instead, and the next one overwrites what
     does not count.
     """
     hosts, peers = pairs
-    sources, targets, ignored, same, left_out = _find_hosts(src, dst, inner, excluded, rule)
+    sources, targets, ignored, same, left_out = find_hosts(src, dst, inner, excluded, rule)
     count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
     if src.ndim == 1:
         mask = np.uint32(rule.mask_high)
@@ -232,7 +232,7 @@ def make_port_pairs(
     peer by chance.
     """
     hosts, peers = pairs
-    sources, targets, ignored, same, left_out = _find_hosts(src, dst, tables[0], tables[1], rule)
+    sources, targets, ignored, same, left_out = find_hosts(src, dst, tables[0], tables[1], rule)
     count = np.uint64(0)
     for i in range(len(src)):
         port = np.uint64(ports[i])

@@ -308,6 +308,12 @@ def _split_port(text: str) -> tuple[str, int]:
     return address.removeprefix("[").removesuffix("]"), int(port)
 
 
+def without_port(host: str) -> str:
+    """Return the address or prefix of a host that may have a port."""
+    has_port = host.startswith("[") or (host.count(":") == 1)
+    return _split_port(host)[0] if has_port else host
+
+
 def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:
     return ipaddress.IPv4Network((number, bits), strict=False)
 

@@ -36,6 +36,8 @@ STAGES = {  # in the order of the table, with the unit of the amount
     "read and walk": "packets",  # of pieces of a file, in one compiled loop
     "walk": "packets",
     "parse": "rows",  # of tables
+    "contacts": "packets",  # who opened
+    "evidence": "packets",  # the sample of pairs
     "pairs": "packets",
     "bin": "pairs",
     "write": "pairs",  # into the set of exact pairs, or into columns

@@ -155,7 +155,31 @@ def test_an_entry_for_one_rule_leaves_the_others() -> None:
     assert [event["rule"] for event in events] == ["b"]
 
 
-@pytest.mark.parametrize("line", ["10.0.0.1 two words", "10.0.0.300", "10.0.0.1 Rule!"])
+def with_peers(*peers: str, pattern: str | None = None) -> Row:
+    return row() | {"pattern": pattern, "evidence": {"peers": list(peers)}}
+
+
+def test_hosts_that_talk_to_known_peers_alone_are_allowed() -> None:
+    allow = AllowList.of(["peers:198.51.100.0/24", "peers:2001:db8::/32", "peers:192.0.2.0/24 other"])
+    known, stranger = with_peers("198.51.100.7", "198.51.100.9", "2001:db8::1"), with_peers("198.51.100.7", "192.0.2.1")
+    assert run(machine_of(allow=allow), [[known]]) == []
+    assert [event["event"] for event in run(machine_of(allow=allow), [[stranger]])] == ["opened"]
+    assert [event["event"] for event in run(machine_of(allow=allow), [[with_peers()]])] == ["opened"]
+    assert [event["event"] for event in run(machine_of(allow=allow), [[row("198.51.100.7")]])] == ["opened"]
+    assert [event.get("reason") for event in run(machine_of(allow=allow), [[stranger], [known]])] == [None, "allowed"]
+
+
+def test_a_rule_may_be_about_a_pattern() -> None:
+    rule = Rule(threshold=1000, patterns=["horizontal scan", "prefix sweep"])
+    scan, server = (with_peers(pattern=each) for each in ("horizontal scan", "web server"))
+    assert run(machine_of(rule), [[server], [row()], [with_peers()]]) == []
+    events = run(machine_of(rule), [[server], [scan], [server], [scan]])
+    assert [(event["event"], event["pattern"]) for event in events] == [("opened", "horizontal scan")]
+    with pytest.raises(UsageError, match="rule many-peers: patterns 'sweep': each one of"):
+        Rule(patterns=["sweep"])
+
+
+@pytest.mark.parametrize("line", ["10.0.0.1 two words", "10.0.0.300", "10.0.0.1 Rule!", "peers:", "peers:x"])
 def test_wrong_lines_are_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 2"):
         AllowList.of(["10.0.0.1", line])

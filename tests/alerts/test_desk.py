@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from alerts.test_alerts import row, window
+from commands import Run
 from first_hour.office import FOLDER
 from superhosts.alerts.desk import AlertDesk
 from superhosts.alerts.machine import Policy
@@ -141,3 +142,24 @@ def test_rows_without_times_make_no_alerts_and_it_is_said_once(tmp_path: Path) -
     assert len(said) == 1
     assert desk.status()["open"] == 0
     desk.close()
+
+
+def test_rules_about_patterns_need_evidence(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "superhosts.toml"
+    config.write_text('[[rule]]\nname = "scans"\npatterns = ["horizontal scan"]\n')
+    asked = (
+        "scan",
+        "synth:flows=2000,packets=4000,super_hosts=1",
+        "--quiet",
+        "--config",
+        config,
+        "--alerts",
+        tmp_path / "a.sqlite",
+    )
+    refused = run(*asked)
+    assert (refused.status, "rule scans: patterns need --evidence" in refused.err) == (2, True)
+    assert run(*asked, "--evidence").status == 0
+    config.write_text('[[rule]]\npatterns = "horizontal scan"\n')
+    wrong = run(*asked, "--evidence")
+    assert wrong.status == 2
+    assert 'must be a list of patterns: ["horizontal scan"]' in wrong.err

@@ -13,7 +13,10 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._loading import LazyCommand
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operating.md", "docs/destinations.md", "docs/alerts.md")
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("operating", "destinations", "alerts", "evidence", "metrics")),
+)
 
 
 def command_lines(text: str) -> list[str]:

@@ -57,6 +57,13 @@ def refusal(run: Run, options: str) -> str:
         ("hub --tls-ca /none", "TLS of the embedded broker takes"),
         ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
         ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
+        ("hub --from in --slide 30s", "--slide: only with --window, like --window 5m --slide 30s"),
+        ("hub --from in --window 5m --slide 7s", "--slide 7s: the window (5m) has to be a multiple of it"),
+        ("hub --from in --window all", "--window: 'all' is not a duration"),
+        (
+            "hub --from in --window 1m --slide 1s --late 1d",
+            "--late 1d: 86,400 windows of 1s, and a site may have 20,000 at a time; take a shorter --late",
+        ),
         ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
         ("edge --site ams --to out -t 1k", "--threshold and --top: only with --output"),
         (

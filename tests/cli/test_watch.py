@@ -72,7 +72,6 @@ def test_the_screen(tmp_path: Path) -> None:
     console = Console(file=out, force_terminal=True, width=100, height=40, markup=False, emoji=False)
     now = [0.0]
     view = LiveView(
-        Settings(window="5m", threshold=100),
         1.0,
         console=console,
         clock=lambda: now[0],

@@ -121,3 +121,14 @@ def test_faults_at_system_calls_leave_every_union_exact(tmp_path: Path, by_files
         fleet.play("calls", count, [chaos.kill_at_call, chaos.fail_disk])
         fleet.finish()
     assert fleet.killed_at_calls > 0
+
+
+@FILES_OR_BOTH
+def test_faults_leave_the_rows_of_windows_that_slide_exact(tmp_path: Path, by_files: bool):
+    need_link(by_files=by_files)
+    count = chaos.share(15, least=4)
+    fleet = Fleet(tmp_path, count, by_files=by_files, slides=True)
+    with ending(*fleet.nodes.values()):
+        fleet.start()
+        fleet.play("sliding", count, [chaos.kill, chaos.pause, chaos.replay, chaos.restart])
+        fleet.finish()

@@ -11,6 +11,8 @@ from superhosts.times import iso_time
 
 OPENED, GROWN, CLOSED, STORM = "opened", "grown", "closed", "storm"
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
+# What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
+KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
 Event = dict[str, Any]  # what is told, as destinations get it
 Key = tuple[str, str]  # rule, and host with its address family
 
@@ -81,4 +83,5 @@ class Alert:
             "until": iso_time(self.last),
             "windows": self.windows,
         }
-        return told | ({"reason": self.reason} if kind == CLOSED else {})
+        known = {} if row is None else {name: row[name] for name in KNOWN if row.get(name) is not None}
+        return told | known | ({"reason": self.reason} if kind == CLOSED else {})

@@ -4,17 +4,19 @@ A line of a list is a host or a prefix, and perhaps the rule for which it is mea
 
     10.0.0.53                # our resolver: no rule
     192.0.2.0/24  scan-out   # our own scanners: this rule only
+    peers:198.51.100.0/24    # hosts that talk to these alone, as far as their evidence shows
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.alerts.rules import NAME, Network, as_network, contains
 from superhosts.errors import InputError, UsageError
 from superhosts.prefixes import PRIVATE_NETWORKS
+from superhosts.reports.rows import Row
 from superhosts.text import printable
 
 # Public resolvers and the root servers: to block them harms everybody, and forged packets may come from them.
@@ -29,16 +31,20 @@ _ROOTS += " 2001:503:c27::2:30 2001:7fd::1 2001:500:9f::42 2001:dc3::35"
 _SPECIAL = "0.0.0.0/8 100.64.0.0/10 127.0.0.0/8 224.0.0.0/3 ::1/128 ff00::/8"
 
 
+PEERS = "peers:"  # before a prefix of peers
+
+
 class Entry(NamedTuple):
     """One line of a list."""
 
     network: Network
     rule: str = ""  # empty: all rules
     place: str = ""  # where it stands, for messages
+    of_peers: bool = False  # the prefix is one of peers, not of hosts
 
     def covers(self, network: Network, rule: str) -> bool:
         """Return True if a host is allowed for a rule."""
-        return self.rule in ("", rule) and contains(self.network, network)
+        return not self.of_peers and self.rule in ("", rule) and contains(self.network, network)
 
 
 class AllowList:
@@ -69,6 +75,16 @@ class AllowList:
         """Return the entry that allows a host; None if there is none."""
         return next((each for each in self.entries if network is not None and each.covers(network, rule)), None)
 
+    def covers_peers(self, peers: Sequence[Network], rule: str) -> bool:
+        """Return True if all of these peers of a host are allowed for a rule; False if none are known."""
+        allowed = [each.network for each in self.entries if each.of_peers and each.rule in ("", rule)]
+        return bool(peers) and all(any(contains(prefix, peer) for prefix in allowed) for peer in peers)
+
+
+def peers_named(row: Row) -> list[Network]:
+    """Return the peers that the evidence of a row names."""
+    return [as_network(text, "peer") for text in row.get("evidence", {}).get("peers", ())]
+
 
 def _entries(line: str, place: str) -> list[Entry]:
     words = line.partition("#")[0].split()
@@ -79,7 +95,8 @@ def _entries(line: str, place: str) -> list[Entry]:
             f"{place}: {printable(line.strip())!r}: write an address or a prefix, and perhaps a rule's name"
         )
     network, rule = (*words, "")[:2]
-    return [Entry(as_network(network, place), rule, place)]
+    of_peers = network.startswith(PEERS)
+    return [Entry(as_network(network.removeprefix(PEERS), place), rule, place, of_peers)]
 
 
 def never_act(own: Iterable[str] = ()) -> AllowList:

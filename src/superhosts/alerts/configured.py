@@ -33,6 +33,9 @@ def _rule(table: Mapping[str, Any], place: str) -> Rule:
             raise UsageError(f"{place}: {key.replace('_', '-')}: no such key; there are {keys}")
         if key in _TEXT:
             _require(isinstance(value, str), shown, "text")
+        elif key == "patterns":
+            right = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            _require(right, shown, 'a list of patterns: ["horizontal scan"]')
         elif key == "prefixes":
             right = isinstance(value, dict) and all(map(_is_number, value.values()))
             _require(right, shown, 'thresholds by prefix: { "10.0.0.0/8" = 100 }')

@@ -40,6 +40,20 @@ class AlertDesk(Destination):
         self._store.take(self._machine, window, report.rows)
         self._hand_on()
 
+    def receivers(self) -> list[Destination]:
+        """Return the destinations of alerts."""
+        return list(self._receivers)
+
+    def states(self) -> dict[str, int]:
+        """Return how many alerts are open, and how many were opened, grown, closed and held back; asks no file."""
+        return {"open": len(self._machine.alerts), **asdict(self._machine.counters)}
+
+    def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
+        """Hand alerts to these receivers from now on; return those that are left."""
+        left = [each for each in self._receivers if each not in receivers]
+        self._receivers = list(receivers)
+        return left
+
     def reload(self, policy: Policy) -> None:
         """Take other rules and lists; alerts that they no longer want are closed at once."""
         self._store.reload(self._machine, policy)
@@ -76,5 +90,4 @@ class AlertDesk(Destination):
 
     def status(self) -> dict[str, int]:
         """Return the counters: reports, and alerts by state."""
-        own = {"open": len(self._machine.alerts), "waiting": len(self._store.waiting())}
-        return asdict(self.counters) | asdict(self._machine.counters) | own
+        return asdict(self.counters) | self.states() | {"waiting": len(self._store.waiting())}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from superhosts.alerts.alert import ALLOWED, CLOSED, GONE, GROWN, MUTED, OPENED, QUIET, STORM, Alert, Event, Key
-from superhosts.alerts.allowing import AllowList
+from superhosts.alerts.allowing import AllowList, peers_named
 from superhosts.alerts.past import Past
 from superhosts.alerts.rules import KEEP, Network, Rule, network_of, peers_of
 from superhosts.pairs import Window
@@ -120,12 +120,12 @@ class AlertMachine:
             if is_newest:
                 self.past.note(key, int(peers))
         known = self.alerts.get(alert.key)
-        if why := self._unwanted(network, rule.name):
+        if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
             return [self._close(known, why)] if known is not None else []
         if known is None:
             alert.threshold = least
-            if peers >= least:
+            if peers >= least and rule.begins_with(row):
                 candidates.append(_Candidate(alert, row))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
@@ -179,9 +179,9 @@ class AlertMachine:
         may = network is not None and self.policy.never_act.entry_for(network, alert.rule) is None
         return alert.event(kind, row) | {"act": may}
 
-    def _unwanted(self, network: Network | None, rule: str) -> str:
-        """Return why no alert is wanted of a host; empty if one is."""
-        if self.policy.allow.entry_for(network, rule):
+    def _unwanted(self, network: Network | None, rule: str, peers: Sequence[Network] = ()) -> str:
+        """Return why no alert is wanted of a host; empty if one is. `peers` are some of it, where they are known."""
+        if self.policy.allow.entry_for(network, rule) or self.policy.allow.covers_peers(peers, rule):
             return ALLOWED
         return MUTED if self.mutes.entry_for(network, rule) else ""
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
+from superhosts.evidence.patterns import NAMES
 from superhosts.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES
 from superhosts.reports.rows import Row, known_peers
 
@@ -71,6 +72,7 @@ class Rule:
     threshold: float = THRESHOLD
     prefixes: Mapping[str, float] = field(default_factory=dict)  # other thresholds, by prefix; the longest counts
     times_usual: float | None = None  # besides, so many times the median of the host's last windows
+    patterns: Sequence[str] = ()  # besides, what the peers look like when it begins; none: anything
     hours: Hours | None = None  # when the rule holds; None: always
     grown: float = GROWN
     quiet: int = QUIET
@@ -81,6 +83,9 @@ class Rule:
             if getattr(self, name) not in values:
                 raise UsageError(f"rule {self.name}: {name} {getattr(self, name)!r}: one of {', '.join(values)}")
         check_name(self.name)
+        for pattern in self.patterns:
+            if pattern not in NAMES:
+                raise UsageError(f"rule {self.name}: patterns {pattern!r}: each one of {', '.join(NAMES)}")
         for name, least in (("threshold", 1), ("grown", 1.1), ("quiet", 1), ("times_usual", 1)):
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -104,6 +109,10 @@ class Rule:
         """Return True if a row is of this rule's side and direction."""
         place = row["side"], row["direction"], row.get("counts", "hosts")
         return place == (self.side, self.direction, self.counts)
+
+    def begins_with(self, row: Row) -> bool:
+        """Return True if what the peers of a row look like may be the beginning of an alert."""
+        return not self.patterns or row.get("pattern") in self.patterns
 
     def threshold_for(self, network: Network | None) -> float:
         """Return the threshold of a host; None: one that is no address."""

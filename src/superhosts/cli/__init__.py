@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
-from superhosts.cli._console import say
+from superhosts.cli._console import say, say_error, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
 from superhosts.compiling import before_compiling
@@ -243,6 +243,7 @@ def main() -> None:
     """Run the command line; every foreseeable error becomes one line and an exit status."""
     atexit.register(gc.freeze)  # The last collection, of everything that is loaded, would take a third of a second.
     open_streams()
+    use_log_format("text")  # until the options of a command say otherwise
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     if sys.stderr.isatty():
         before_compiling(lambda: say("compiling for this machine: 5 to 30 seconds; the result is kept on disk …"))
@@ -253,19 +254,19 @@ def main() -> None:
         finally:
             flush_stdout()
     except SuperhostsError as error:
-        say(f"superhosts: {error}")
+        say_error(error)
         sys.exit(error.exit_status)
     except OSError as error:
         if error.filename is not None or error.errno not in STORAGE_ERRORS:  # Errors of other files have a name.
             raise
         silence_stdout()
-        say(f"superhosts: {stdout_error(error)}")
+        say_error(stdout_error(error))
         sys.exit(OutputError.exit_status)
     except KeyboardInterrupt:
         say("superhosts: interrupted")
         sys.exit(130)
     except MemoryError:
-        say("superhosts: out of memory; use less --memory")
+        say_error("out of memory; use less --memory")
         sys.exit(2)
     finally:
         flush_stderr()

@@ -40,6 +40,9 @@ def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = (
 def for_alerts(settings: Settings, policy: Policy) -> Settings:
     """Return settings that find the hosts which the rules need. Raise UsageError if they are not looked for."""
     check_parts(policy, settings.reported_parts)
+    for rule in policy.rules:
+        if rule.patterns and not settings.evidence:
+            raise UsageError(f"rule {rule.name}: patterns need --evidence")
     if settings.threshold is None and settings.top is None:
         return replace(settings, threshold=max(1.0, math.floor(policy.least)))
     check_threshold(policy, settings.selection)
@@ -79,11 +82,16 @@ def open_desk(
     return AlertDesk(AlertStore(options.alerts), policy, receivers, say)
 
 
+def wants_alerts(options: AlertOptions) -> bool:
+    """Return True if alerts are asked for."""
+    return options.alerts is not None or bool(options.alert_to)
+
+
 def with_alerts(
     options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions
 ) -> tuple[Settings, AlertDesk | None]:
     """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
-    if options.alerts is None and not options.alert_to:
+    if not wants_alerts(options):
         return settings, None
     policy = policy_of(options, config, settings.inner)
     return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, tell)

@@ -1,4 +1,4 @@
-"""Lines for people on standard error, and the exit status."""
+"""Lines on standard error, for people or as JSON, and the exit status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import typer
 
+from superhosts.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.reports.streams import ERASE
 from superhosts.text import printable
-
-LONGEST_LINE = 10_000  # characters of a line for people
 
 
 class Log(Protocol):
@@ -30,6 +29,7 @@ class Log(Protocol):
 
 
 _log: Log | None = None
+_is_json = False
 _status = ""  # the last line of the terminal, which is no message: how far the work is
 
 
@@ -37,6 +37,17 @@ def use_log(log: Log | None) -> None:
     """Send all further lines to a log; None: to standard error again."""
     global _log
     _log = log
+
+
+def use_log_format(format: str) -> None:
+    """Write all further lines as text, as JSON, or, with auto, as text on a terminal and else as JSON."""
+    global _is_json
+    _is_json = format == "json" or (format == "auto" and not sys.stderr.isatty())
+
+
+def rendered(text: str) -> str:
+    """Return a line as it is written."""
+    return json_line(text) if _is_json else text_line(text)
 
 
 def has_log() -> bool:
@@ -54,7 +65,7 @@ def say(text: str) -> None:
 
     A log on a full disk, or one that nobody reads any more, changes neither the work nor its exit status.
     """
-    line = printable(text, most=LONGEST_LINE)
+    line = rendered(text)
     if _log is not None:
         _log.write(line)
         return
@@ -64,6 +75,8 @@ def say(text: str) -> None:
 def show_status(text: str) -> None:
     """Show how far the work is in the last line of the terminal, in place of what was there; "" removes it."""
     global _status
+    if _is_json:  # on a terminal, too, there are lines for programs alone
+        return
     _status = text
     if _log is not None:
         _log.show(text)
@@ -84,14 +97,19 @@ def is_terminal() -> bool:
 
 def confirmed(question: str) -> bool:
     """Ask a question on the terminal; return True if the answer is y or yes."""
-    sys.stderr.write(f"{printable(question, most=LONGEST_LINE)} [y/N] ")
+    sys.stderr.write(f"{printable(question, most=LONGEST)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def tell(text: str) -> None:
     """Write one line for the operator of a service, which the journal or the container's log keeps."""
-    say(f"superhosts: {text}")
+    say(text.after("superhosts: ") if isinstance(text, Notice) else f"superhosts: {text}")
+
+
+def say_error(error: object) -> None:
+    """Write the error that ends the program."""
+    say(Notice(f"superhosts: {error}", "error", ERROR))
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -21,7 +21,6 @@ from superhosts.cli._reports import report_of
 from superhosts.memory import memory_used
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
-from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
 from superhosts.reports.rows import Row
 from superhosts.reports.table import body_lines, cells_of, columns_of, header_line, widths_of
@@ -41,7 +40,6 @@ class LiveView:
 
     def __init__(
         self,
-        settings: Settings,
         refresh: float,
         varying: frozenset[str] = frozenset(),
         *,
@@ -49,7 +47,7 @@ class LiveView:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._settings, self._refresh, self._varying = settings, refresh, varying
+        self._refresh, self._varying = refresh, varying
         self._console = OutputConsole() if console is None else console
         self._clock, self._wall = clock, wall
         self._run: Scan | None = None
@@ -96,7 +94,7 @@ class LiveView:
     def _ask(self) -> None:
         assert self._run is not None
         result = self._run.peek()
-        self._open = None if result is None else report_of(result, self._settings)
+        self._open = None if result is None else report_of(result, self._run.settings)
 
     def _draw(self) -> None:
         now = self._clock()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import resolve_name
 from typing import Any, NamedTuple
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from superhosts.cli._console import use_log_format
 from superhosts.cli._groups import as_function
 from superhosts.cli._parsing import Command, Group
+from superhosts.errors import UsageError
 from superhosts.reports.streams import silence_stdout
 from superhosts.zone import local_times
 
@@ -40,16 +43,42 @@ class LazyCommand(TyperCommand):
         super().__init__(name, help=entry.help)
         self._entry = entry
 
-    def load(self) -> Any:
-        """Return the command with its options, as typer makes it."""
+    def load(self, body: Callable[[Any], None] | None = None) -> Any:
+        """Return the command with its options, as typer makes it; `body` instead of its own gets the options."""
         options = _load(self._entry.options)
         app = typer.Typer(add_completion=False)
-        app.command(self.name, cls=Command)(as_function(options, lambda given: _run(self._entry, given)))
+        body = body or (lambda given: _run(self._entry, given))
+        app.command(self.name, cls=Command)(as_function(options, body))
         return typer.main.get_command(app)
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """Parse the arguments with the options of the command."""
+        global _parse
+        _parse = partial(self._parse, info_name, list(args), parent)
         return self.load().make_context(info_name, args, parent=parent, **extra)
+
+    def _parse(self, info_name: Any, args: list[str], parent: Any) -> Any:
+        """Return the options that the arguments give now, as an object."""
+        found: list[Any] = []
+        command = self.load(found.append)
+        with command.make_context(info_name, list(args), parent=parent) as context:
+            command.invoke(context)
+        return found[0]
+
+
+_parse: Callable[[], Any] | None = None  # parses the arguments of the command that runs
+
+
+def options_now() -> Any:
+    """Return the options of the command that runs as its arguments, its file and the environment give them now.
+
+    Raise UsageError if they are wrong by now.
+    """
+    assert _parse is not None
+    try:
+        return _parse()
+    except typer.BadParameter as error:
+        raise UsageError(error.message) from None
 
 
 def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapping[str, str]) -> None:
@@ -93,7 +122,9 @@ def _collecting_nothing() -> Iterator[None]:
 def _run(entry: Entry, options: Any) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
-        around.enter_context(local_times(getattr(options, "local_time", False)))
+        shown = getattr(options, "service", options)  # the group that has it, or the command itself
+        use_log_format(getattr(shown, "log_format", "text"))
+        around.enter_context(local_times(getattr(shown, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
             around.enter_context(make_context())
         try:

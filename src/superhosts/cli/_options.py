@@ -21,6 +21,7 @@ from superhosts.cli._values import (
     check_count,
     check_device,
     check_duration,
+    check_place,
     check_positive_count,
     check_seconds,
     check_share,
@@ -191,6 +192,18 @@ FailOnFind = Annotated[
         "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
     ),
 ]
+KeepEvidence = Annotated[
+    bool,
+    typer.Option(
+        "--evidence",
+        help="Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
+        "resolver and others (docs/evidence.md). Saved sketches have that sample, too.",
+    ),
+]
+EvidencePairs = Annotated[
+    int,
+    typer.Option(metavar="COUNT", parser=parse_at_least_one, help="Most pairs in that sample, of IPv4 and of IPv6."),
+]
 Filter = Annotated[
     str | None,
     typer.Option(
@@ -242,7 +255,27 @@ LocalTime = Annotated[
         "--local", help="Show times in this machine's time zone, in tables and messages. Rows for programs are in UTC."
     ),
 ]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="auto|text|json",
+        callback=one_of("auto", "text", "json"),
+        help="Lines on standard error: text, json (a line of JSON each, with time, level, event and message), or auto: "
+        "text on a terminal, else json.",
+    ),
+]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        callback=check_place,
+        help="Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "
+        "0.0.0.0:9105 everybody. Needs the packages of the extra metrics (docs/metrics.md).",
+    ),
+]
 Output = Annotated[list[str], OUTPUT]
 OutputQueue = Annotated[
     Path | None,
@@ -412,6 +445,15 @@ class TrafficOptions:
 
 
 @dataclass(frozen=True)
+class EvidenceOptions:
+    """What is kept of who talked to whom."""
+
+    panel: ClassVar = "Evidence"
+    evidence: KeepEvidence = False
+    evidence_pairs: EvidencePairs = defaults.EVIDENCE_PAIRS
+
+
+@dataclass(frozen=True)
 class ScanTrafficOptions(TrafficOptions):
     """The same for a scan, which takes a short input as one window."""
 
@@ -425,6 +467,7 @@ class ScanTrafficOptions(TrafficOptions):
     ] = None
     slide: Slide = None
     filter: Filter = None
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -434,6 +477,7 @@ class EndlessTrafficOptions(TrafficOptions):
     window: Annotated[str, WINDOW] = defaults.WINDOW
     slide: Slide = None
     filter: Filter = None
+    keeping: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 @dataclass(frozen=True)
@@ -537,10 +581,40 @@ class AlertOptions:
 
 
 @dataclass(frozen=True)
+class NamesOptions:
+    """What is known of hosts besides their traffic."""
+
+    panel: ClassVar = "Names"
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts.",
+        ),
+    ] = None
+    geo: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.",
+        ),
+    ] = field(default_factory=list)
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names",
+            help="Names of hosts by reverse DNS, looked up in the background. Your name server learns which hosts are "
+            "reported.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
 class ScanResultOptions(ResultOptions):
     """Where results go, with alerts."""
 
     alerting: AlertOptions = field(default_factory=AlertOptions)
+    naming: NamesOptions = field(default_factory=NamesOptions)
 
 
 @dataclass(frozen=True)
@@ -573,6 +647,16 @@ class TimeOptions:
 
     since: Since = None
     until: Until = None
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What all programs that run on have besides."""
+
+    metrics: Metrics = None
+    log_format: LogFormat = "auto"
+    config: ConfigFile = None
+    local_time: LocalTime = False
 
 
 @dataclass(frozen=True)

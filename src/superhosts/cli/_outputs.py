@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from superhosts.annotating.annotator import NO_NAMES, NamingOptions
 from superhosts.cli._console import tell
-from superhosts.cli._options import OutputQueueOptions, ResultOptions
+from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOptions, ScanResultOptions
 from superhosts.cli._values import parse_seconds
 from superhosts.reports.delivery import DeliveryOptions
 from superhosts.reports.opening import OutputOptions
@@ -17,7 +18,14 @@ def output_options(options: ResultOptions, *, site: str = "", state: Path | None
 
     `site`: the name of this installation in what is sent. `state`: the folder of a service, which has its queues.
     """
-    return OutputOptions(options.json, options.csv, options.output, delivery_options(options.queue, site, state))
+    delivery = delivery_options(options.queue, site, state)
+    naming = naming_of(options.naming) if isinstance(options, ScanResultOptions) else NO_NAMES
+    return OutputOptions(options.json, options.csv, options.output, delivery, naming)
+
+
+def naming_of(options: NamesOptions) -> NamingOptions:
+    """Return where names of hosts come from."""
+    return NamingOptions(options.labels, options.geo, options.names)
 
 
 def delivery_options(options: OutputQueueOptions, site: str, state: Path | None) -> DeliveryOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from superhosts.evidence.verdicts import judge_of
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
@@ -31,6 +32,7 @@ def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[s
             revision=result.revision,
             drops=result.drops,
             exports=exports,
+            judge=judge_of(result.sketch.evidence),
         ),
         window=result.window,
         revision=result.revision,

@@ -13,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._console import has_log, say, tell, use_log
+from superhosts.cli._console import has_log, rendered, say, tell, use_log
+from superhosts.cli._systemd import ServiceManager
 from superhosts.durable import set_aside_and_report, write_json
 from superhosts.errors import OutputError, SuperhostsError
+from superhosts.notices import ERROR, Notice
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
 
@@ -30,7 +32,7 @@ def log_in_background() -> Iterator[None]:
     if stream is None or has_log():
         yield
         return
-    log = Log(stream)
+    log = Log(stream, render=rendered)
     use_log(log)
     try:
         yield
@@ -50,7 +52,7 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
         except BaseException as error:
             failed.append(error)
             for line in traceback.format_exc().splitlines():
-                say(line)
+                say(Notice(line, "traceback", ERROR))
             signal.raise_signal(signal.SIGTERM)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -67,8 +69,10 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
 class Reloads:
     """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, manager: ServiceManager | None = None) -> None:
+        """A service manager is told when a reload begins and ends."""
         self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
+        self._manager = manager
         self._asked = False
         self._parts: dict[str, Callable[[], None]] = {}
 
@@ -85,6 +89,8 @@ class Reloads:
         if not self._asked:
             return
         self._asked = False
+        if self._manager is not None:
+            self._manager.reloading()
         done: list[str] = []
         self.failed = {}
         for name, work in self._parts.items():
@@ -94,8 +100,11 @@ class Reloads:
             except (SuperhostsError, OSError) as error:
                 self.failed[name] = str(error)
                 tell(f"NOT RELOADED: {name}: {error}")
-        if done:
-            tell(f"reloaded: {', '.join(done)}")
+        if done or not self._parts:
+            text = f"reloaded: {', '.join(done) or 'nothing, as there is nothing to reload'}"
+            tell(Notice(text, "reloaded", parts=done))
+        if self._manager is not None:
+            self._manager.reloaded()
 
 
 class Status:

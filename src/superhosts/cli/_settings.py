@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from superhosts.cli._options import EvidenceOptions
 from superhosts.pipeline.settings import Settings
 
 _NAMES = {each.name for each in fields(Settings)}
@@ -19,6 +20,9 @@ def make_settings(*groups: Any, **others: Any) -> Settings:
     given: dict[str, Any] = {}
     for group in groups:
         for option in fields(group):
-            if option.name in _NAMES and getattr(group, option.name) is not None:
-                given[option.name] = getattr(group, option.name)
+            value = getattr(group, option.name)
+            if isinstance(value, EvidenceOptions):
+                given |= vars(value)
+            elif option.name in _NAMES and value is not None:
+                given[option.name] = value
     return Settings(**given, **others)

@@ -130,14 +130,42 @@ def ended_by_signals(
 
     for number in before:
         signal.signal(number, handle)
-    if _held:
-        _held.clear()
-        signal.raise_signal(signal.SIGHUP)
+    _raise_held()
     try:
         yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def reloaded_by_sighup(reload: Callable[[], None]) -> Iterator[None]:
+    """Let SIGHUP call `reload`, or stop the work like SIGTERM if the terminal has closed; ignored, it stays so."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    had_terminal = _has_terminal()
+
+    def handle(_number: int, _frame: Any) -> None:
+        if had_terminal and not _has_terminal():
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            reload()
+
+    signal.signal(signal.SIGHUP, handle)
+    _raise_held()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _raise_held() -> None:
+    """Raise a SIGHUP that came while the service was starting."""
+    if _held:
+        _held.clear()
+        signal.raise_signal(signal.SIGHUP)
 
 
 def _has_terminal() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from superhosts.cli._console import say
 from superhosts.cli._progress import short_number
+from superhosts.notices import Notice
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
 from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
@@ -107,7 +108,13 @@ def tell_end(totals: RunTotals, *, quiet: bool) -> None:
     if quiet:
         warn_of_uncounted(counters)
     else:
-        say(f"{_packets(counters)} {_speed(totals)}, {totals.window_text}{_not_counted(counters)}")
+        text = f"{_packets(counters)} {_speed(totals)}, {totals.window_text}{_not_counted(counters)}"
+        say(_summary(counters, text))
+
+
+def _summary(counters: Counters, text: str) -> Notice:
+    """Return the line about all that was read."""
+    return Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops)
 
 
 def warn_of_uncounted(counters: Counters) -> None:
@@ -124,7 +131,7 @@ def warn_of_uncounted(counters: Counters) -> None:
 def summarise(counters: Counters) -> None:
     """Write warnings, how many packets were read, and how many did not become pairs, by reason."""
     _write_warnings(counters)
-    say(_packets(counters) + _not_counted(counters))
+    say(_summary(counters, _packets(counters) + _not_counted(counters)))
 
 
 def _write_warnings(counters: Counters) -> None:

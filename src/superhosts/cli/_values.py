@@ -12,6 +12,7 @@ import typer
 
 from superhosts import device
 from superhosts.errors import UsageError
+from superhosts.metrics.address import parse_place
 from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
 
 
@@ -111,6 +112,7 @@ check_positive_count = checked(_positive_count)
 check_device = checked(device.check_device)
 check_duration = checked(parse_duration)
 check_seconds = checked(parse_seconds)
+check_place = checked(parse_place)
 check_share = checked(parse_share)
 check_special = checked(_special)
 check_switch = checked(parse_switch)

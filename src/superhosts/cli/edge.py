@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._capturing import use_filter
-from superhosts.cli._console import fail_with, log_status, tell
+from superhosts.cli._console import fail_with, log_status, say_error, tell
 from superhosts.cli._joining import join
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
-from superhosts.cli._options import WantedOptions, check_no_conflict
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._observing import observe_edge
+from superhosts.cli._options import ServiceOptions, WantedOptions, check_no_conflict
 from superhosts.cli._outputs import delivery_options
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
@@ -33,6 +35,7 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
 from superhosts.hashing import fingerprint, secret_of
+from superhosts.notices import INFO, WARNING, Notice
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -57,6 +60,7 @@ def edge(options: EdgeOptions) -> None:
     joining = join(options)
     options = options if joining is None else joining.options
     check_site(options.site)
+    monitor = Monitor("edge", options.service)
     connection = None if joining is not None else _connection(options)
     settings = check_settings(
         make_settings(
@@ -76,7 +80,7 @@ def edge(options: EdgeOptions) -> None:
         how = Watching(
             options.inputs, options.traffic.tables.read(), parse_seconds(options.grace), options.traffic.filter
         )
-        errors = watch(how, settings, store, sender, rows)
+        errors = watch(how, settings, store, sender, rows, monitor)
     fail_with(errors)
 
 
@@ -128,18 +132,13 @@ def watch(
     spool: Spool,
     sender: Sender,
     rows: LocalRows | None = None,
+    monitor: Monitor | None = None,
 ) -> list[SuperhostsError]:
     """Read the inputs into the spool and send from there; return the errors, already reported.
 
     Windows that the hub has refused are an error, even one of many: its window lacks this site for good.
     """
-    errors: list[SuperhostsError] = []
-
-    def on_error(error: SuperhostsError) -> None:
-        if len(errors) < 100:  # one is enough for the exit status, and a folder may be followed for months
-            errors.append(error)
-        tell(str(error))
-
+    errors, monitor = _Errors(), monitor or Monitor("edge", ServiceOptions())
     warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
 
     def on_progress(position: int, packets: int) -> None:
@@ -148,38 +147,55 @@ def watch(
         progress.read(position, packets)
         if warned is None and run.counters.windows:  # not in the end alone: an edge may run for months
             warned = warn_of_wrong_inner(scan.counters)
+        on_turn()
+
+    def on_turn() -> None:
         reloads.run_if_asked()
         status.write()
+        monitor.beat()
 
-    reloads = Reloads()
+    reloads = Reloads(monitor.manager)
     if rows is not None:
         reloads.add("--output", rows.reopen)
     position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
     scan = Scan(
-        how.open(position.done(), on_error),
+        how.open(position.done(), errors.add),
         settings,
         RunOptions(grace=how.grace, resume_from=position.frontier, find=rows is not None),
-        on_error=on_error,
+        on_error=errors.add,
         on_progress=on_progress,
     )
     run = Edge(scan, spool, position, tell, rows=rows)
     progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan.sources)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)
-    reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
-    with sending(sender, spool), ended_by_signals(run.stop, reload):
+    serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
+    with serving, sending(sender, spool), ended_by_signals(monitor.stopping(run.stop), reloads.ask):
         _say_ready(settings, spool, position)
         with progress:
             run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         if not warned:
             warn_of_wrong_inner(scan.counters)
-        _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
+        _deliver(run, spool, on_turn, patient=all(source.replays for source in scan.sources))
     if rows is not None:
-        rows.finish(on_error)
+        rows.finish(errors.add)
     status.write(now=True)
     if refused := spool.counters.refused:
-        errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
-    return errors
+        errors.found.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
+    return errors.found
+
+
+class _Errors:
+    """The errors of an edge, each reported when it comes."""
+
+    def __init__(self) -> None:
+        self.found: list[SuperhostsError] = []
+
+    def add(self, error: SuperhostsError) -> None:
+        """Report an error."""
+        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
+            self.found.append(error)
+        say_error(error)
 
 
 def _tell_warning(text: str) -> None:
@@ -187,7 +203,9 @@ def _tell_warning(text: str) -> None:
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
-    tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
+    waiting = len(spool.waiting())
+    text = f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {waiting}"
+    tell(Notice(text, "ready", site=settings.site, waiting=waiting))
     say_what_leaves(settings.key)
     if position.frontier is not None:
         before = f"everything before is in the spool, sent or refused ({spool.folder / POSITION})"
@@ -210,7 +228,7 @@ def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows
     )
 
 
-def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
+def _deliver(run: Edge, spool: Spool, on_turn: Callable[[], None], *, patient: bool) -> None:
     """Wait until the hub has everything, or until told to stop; after a live input only for a moment.
 
     A supervisor restarts an edge whose pipe has ended; the next run sends what waits.
@@ -218,17 +236,19 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
     left = len(spool.waiting())
     until = time.monotonic() + (float("inf") if patient else LIVE_WAIT)
     if left and not run.stopping.is_set():
-        tell(f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)")
+        text = f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)"
+        tell(Notice(text, "input-ended", waiting=left))
     while not run.stopping.is_set() and spool.waiting() and time.monotonic() < until:
         with spool.changed:
             spool.changed.wait(0.5)
-        status.write()
+        on_turn()
     with spool.changed:
         left, counters, kept = len(spool.waiting()), spool.counters, len(spool.refused())
     refused = f", {counters.refused} REFUSED by the hub" if counters.refused else ""
     earlier = f"; refused windows of all runs are kept in {spool.folder / 'refused'}: {kept}" if kept else ""
     said = f"{counters.spooled} spooled, {counters.delivered} acknowledged by the hub{refused}, {left} in the spool"
-    tell(f"windows: {said}{earlier}")
+    level = WARNING if counters.refused else INFO
+    tell(Notice(f"windows: {said}{earlier}", "stopped", level, **asdict(counters), waiting=left))
 
 
 def status_counters(counters: Counters) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from superhosts.cli._sketches import describe, find_sketches, joined_sites, merg
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
+from superhosts.evidence.verdicts import judge_of
 from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
@@ -64,7 +65,7 @@ def _explain_one(path: Path, question: Question, outputs: Destinations, format: 
     found = sketch.estimate(host)
     if not found:
         raise _not_there(host, str(path), {part.family for part in sketch.parts})
-    rows = make_rows(sketch.window, found)
+    rows = make_rows(sketch.window, found, judge=judge_of(sketch.evidence))
     if format == "json":
         for item, row in zip(found, rows, strict=True):
             print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
@@ -72,6 +73,8 @@ def _explain_one(path: Path, question: Question, outputs: Destinations, format: 
     if format == "table":
         for item in found:
             _print_columns(sketch.parts[item.part], host)
+        for row in rows:
+            _print_evidence(row)
 
 
 def _explain_many(
@@ -136,7 +139,8 @@ def _ask_union(paths: list[Path], question: Question) -> list[Row]:
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = joined_sites(whole.sites)
-    return [{**row, "site": sites} for row in make_rows(whole.window, _by_part(whole.estimate(question.host)))]
+    found, judge = _by_part(whole.estimate(question.host)), judge_of(whole.evidence)
+    return [{**row, "site": sites} for row in make_rows(whole.window, found, judge=judge)]
 
 
 def _by_part(found: SuperHosts) -> list[SuperHost]:
@@ -154,6 +158,25 @@ def _not_there(host: str, where: str, families: set[int]) -> UsageError:
 def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:
     """Return the columns of a host: how full each is, and the mean of its array."""
     return detector.columns_of(host)
+
+
+def _print_evidence(row: Row) -> None:
+    """Print what the peers of a row's host look like, if there is evidence."""
+    if "evidence" not in row:
+        return
+    facts, console = row["evidence"], OutputConsole()
+    ports = ", ".join(f"{each['port']} at the {each['at']} {each['share']:.0%}" for each in facts["ports"])
+    nets = ", ".join(f"{count:,} {net}" for net, count in facts["nets"].items())
+    of_all = "all of its pairs" if facts["complete"] else "a sample of its pairs"
+    lines = [
+        f"{row['pattern'] or 'not judged'}: {row['reason']}",
+        f"from {counted(facts['pairs'], 'pair')}, {of_all}; peers in {nets or 'no network'}",
+        f"{counted(facts['packets_per_peer'], 'packet')} and {counted(facts['ports_per_peer'], 'port')} a peer",
+        *([f"services: {ports}"] if ports else []),
+        *([f"some peers: {', '.join(facts['peers'])}"] if facts["peers"] else []),
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
 
 
 def _print_columns(detector: Detector, host: str) -> None:

@@ -16,6 +16,7 @@ from superhosts.cli._sketches import SavedSketch, describe, find_sketches, joine
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
+from superhosts.evidence.verdicts import judge_of
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import COLUMNS, make_rows
@@ -66,7 +67,10 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
     outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out, counts=counts)
     site = joined_sites(sketch.sites)
     return Report(
-        rows=[{**row, "site": site} for row in make_rows(window, found, partial=sketch.partial)],
+        rows=[
+            {**row, "site": site}
+            for row in make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence))
+        ],
         window=window,
         title=which_hosts(selection, outcome),
         is_incomplete=is_incomplete(selection, outcome),

@@ -15,8 +15,11 @@ from superhosts.cli._alerting import check_threshold, open_desk, policy_of
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, make_sender, sending
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
+from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
 from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
@@ -28,8 +31,10 @@ from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
+from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.quotas import Quota, Quotas
@@ -38,6 +43,7 @@ from superhosts.fleet.roster import Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.hashing import fingerprint, secret_of
+from superhosts.notices import INFO, WARNING, Notice
 from superhosts.pairs import DIRECTIONS, SIDES
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -47,10 +53,14 @@ from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
-from superhosts.units import parse_count, parse_size
+from superhosts.times import window_name
+from superhosts.units import SECOND, format_duration, parse_count, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
+
+
+KIND = RunKind(HUB_COLUMNS, endless=True)
 
 
 class Plan(NamedTuple):
@@ -67,31 +77,30 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     """Merge and report until a signal ends it."""
-    plan = make_plan(options)
-    stop, reloads = threading.Event(), Reloads()
+    plan, monitor = make_plan(options), Monitor("hub", options.service)
+    stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
-        roster = known_sites(options.state)
-        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, roster=roster)
+        grid, roster = plan.settings.grid, known_sites(options.state)
+        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
         upstream = _upstream_spool(options, plan)
-        outputs = open_destinations(plan.outputs, RunKind(HUB_COLUMNS, endless=True), say=tell)
+        outputs = open_destinations(plan.outputs, KIND, say=tell)
         parts.enter_context(outputs)
-        parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
+        parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
         if desk is not None:
             outputs.add(desk)
-            reloads.add("--config and --allow", lambda: desk.reload(_policy(options)))
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
         if plan.outputs.addresses:
-            extra["output"] = lambda: next(iter(outputs.all_status().values()))  # the first, as it always was
+            extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
             extra["outputs"] = outputs.all_status
-        report = _reporter(plan, outputs)
+        report = _reporter(plan, outputs, lambda: merging.settings.selection)
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / STATUS,
@@ -106,19 +115,29 @@ def hub(options: HubOptions) -> None:
             standard_error=log_status,
             **extra,
         )
+        reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
+        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+        parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
         parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
 
         def on_turn() -> None:
             reloads.run_if_asked()
             status.write()
+            monitor.beat()
 
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
+    _say_end(merging, intake)
+
+
+def _say_end(merging: Hub, intake: Intake) -> None:
     counters = merging.counters
     sketches = counted(intake.counters.accepted, "sketch", "sketches")
     refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
-    tell(f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)")
+    text = f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
+    found = {"accepted": intake.counters.accepted, "refused": intake.counters.refused, "reports": counters.reports}
+    tell(Notice(text, "stopped", WARNING if refused else INFO, **found))
 
 
 def make_plan(options: HubOptions) -> Plan:
@@ -128,29 +147,52 @@ def make_plan(options: HubOptions) -> Plan:
     _check_upstream(options)
     if options.archive.archive_sites and options.archive.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
-    traffic = check_settings(make_settings(options.cube, options.wanted))
+    traffic = check_settings(make_settings(options.cube, options.wanted, options.windows))
     sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
     check_site(options.site)
     upward = _connect_upward(options)
     traffic = replace(traffic, key=fleet_key(options.cube.key_file))
-    policy, selection = _policy(options), traffic.selection
-    if options.results.alerting.alerts is not None:
-        if options.wanted.threshold is None and options.wanted.top is None:
-            selection = Selection(max(1.0, math.floor(policy.least)))
-        check_threshold(policy, selection)
+    policy = _policy(options)
     settings = HubSettings(
-        selection=selection,
+        selection=_selection(options, policy, traffic),
         sites=tuple(sites),
-        grace=parse_seconds(options.grace),
-        late=parse_seconds(options.late),
+        grace=parse_seconds(options.windows.grace),
+        late=parse_seconds(options.windows.late),
+        grid=_grid(options, traffic),
         key=traffic.key,
     )
     return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
 
 
+def _grid(options: HubOptions, traffic: Settings) -> Grid | None:
+    """Return the windows to report; None for those that the edges send."""
+    windows = options.windows
+    if windows.window is None:
+        check_no_conflict({"--slide": windows.slide}, "only with --window, like --window 5m --slide 30s")
+        return None
+    grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
+    kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
+    if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
+        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
+        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
+    return grid
+
+
+def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
+    """Return which hosts are reported: those that the rules of alerts need, if nothing else is asked for."""
+    if options.results.alerting.alerts is None:
+        return traffic.selection
+    if options.wanted.threshold is None and options.wanted.top is None:
+        return Selection(max(1.0, math.floor(policy.least)))
+    check_threshold(policy, traffic.selection)
+    return traffic.selection
+
+
 def _policy(options: HubOptions) -> Policy:
     """Return the rules and lists of alerts, as their files are now."""
-    return policy_of(options.results.alerting, options.config)
+    return policy_of(options.results.alerting, options.service.config)
 
 
 def _check_link(options: HubOptions) -> None:
@@ -235,10 +277,10 @@ def known_sites(state: Path) -> Roster:
 def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
     """Receive in the background, and report when the hub is ready."""
     if receiver.counters.down:
-        tell(f"hub started; the link does not work yet; {waits}")
+        tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
 
     def receive() -> None:
-        receiver.run(intake, stop, lambda: tell(f"hub ready; {waits}"))
+        receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
 
     with in_background("receive", receive, stop):
         yield
@@ -246,19 +288,46 @@ def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits:
 
 def _waits(options: HubOptions, plan: Plan) -> str:
     sites = ", ".join(plan.settings.sites) or "the sites of the last windows"
-    return f"waits for {sites}, at most {options.grace} after a window's first sketch"
+    traffic = plan.traffic
+    if traffic.slides:
+        most = counted(traffic.panes + 3, "sketch", "sketches")
+        tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
+    return f"waits for {sites}, at most {options.windows.grace} after a window's first sketch"
 
 
-def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:
+def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
+    """Return the function that takes over what has changed in the options."""
+
+    def take(options: HubOptions) -> None:
+        policy = _policy(options)
+        selection = _selection(options, policy, check_settings(make_settings(options.cube, options.wanted)))
+        outputs = output_options(options.results, site=options.site, state=options.state)
+        parts.exchange(outputs, options.results.alerting.alert_to, policy)
+        merging.settings = replace(merging.settings, selection=selection)
+
+    return take
+
+
+def _reporter(plan: Plan, outputs: Destinations, selection: Callable[[], Selection]) -> Callable[[HubReport], None]:
     """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
-        titled = with_title(result, plan.settings.selection)
+        titled = with_title(result, selection())
         outputs.write(titled)
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
-            tell(titled.heading)
+            tell(_window_notice(titled))
 
     return report
+
+
+def _window_notice(report: HubReport) -> Notice:
+    """Return the line about a window that was reported."""
+    level = WARNING if report.missing or report.refused else INFO
+    window = None if report.window is None else window_name(report.window)
+    who = {"sites": report.sites, "missing": report.missing, "refused": report.refused}
+    return Notice(
+        report.heading, "window", level, window=window, revision=report.revision, hosts=len(report.rows), **who
+    )
 
 
 def largest_sketch(traffic: Settings) -> int:

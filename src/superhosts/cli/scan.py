@@ -11,7 +11,7 @@ import typer
 
 from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
-from superhosts.cli._console import fail_with, say
+from superhosts.cli._console import fail_with, say, say_error
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -106,7 +106,7 @@ class ReportedErrors:
     def add(self, error: SuperhostsError) -> None:
         """Report an error and keep it for the exit status."""
         self.found.append(error)
-        say(f"superhosts: {error}")
+        say_error(error)
 
 
 def run_scan(
@@ -137,11 +137,11 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, view.of(run):
             for result in run:
-                report = report_of(result, settings, exports_of(sources))
+                report = report_of(result, run.settings, exports_of(sources))
                 with measured("report"), view.paused():
                     outputs.write(report)
                 view.add(report)
-                found_any |= bool(settings.selection.reached(result.found))
+                found_any |= bool(run.settings.selection.reached(result.found))
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
                     keeper.save(result)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
-from superhosts.cli._alerting import with_alerts
+from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_alerts
 from superhosts.cli._capturing import use_filter
-from superhosts.cli._console import fail_with
+from superhosts.cli._console import fail_with, tell
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._liveview import LiveView
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._observing import ObservedView, observe_outputs, observe_watch
 from superhosts.cli._outputs import output_options
+from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
+from superhosts.cli._service import Reloads
 from superhosts.cli._settings import make_settings
 from superhosts.cli._values import parse_seconds
+from superhosts.cli._views import ProgressView, View
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
 from superhosts.cli.usage.watch import Watch
 from superhosts.pipeline.run_options import scan_options
+from superhosts.pipeline.scan import Scan
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.sources.opening import open_inputs
@@ -33,22 +40,48 @@ def watch(options: Watch) -> None:
         device=options.device,
     )
     counters = CountersOutput(options.counters, options.results)
-    errors = ReportedErrors()
+    monitor, errors = Monitor("watch", options.service), ReportedErrors()
     sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.traffic.tables.read())
     use_filter(sources, options.traffic.filter)
     if not sources:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
-    asked = output_options(options.results, site=options.site)
-    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
-    view = None
+    asked, alerting = output_options(options.results, site=options.site), options.results.alerting
+    desk = None
+    if wants_alerts(alerting):
+        policy = policy_of(alerting, options.service.config, settings.inner)
+        settings, desk = for_alerts(settings, policy), open_desk(alerting, policy, asked.delivery, tell)
+    view: View = ProgressView(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
-        view = LiveView(settings, parse_seconds(options.refresh), options.traffic.varying)
+        view = LiveView(parse_seconds(options.refresh), options.traffic.varying)
     kind = RunKind(endless=True, varying=options.traffic.varying)
-    outputs = open_destinations(asked, kind, table=view is None and not counters.takes_standard_output)
+    table = not isinstance(view, LiveView) and not counters.takes_standard_output
+    outputs = open_destinations(asked, kind, table=table)
     if desk is not None:
         outputs.add(desk)
+    reloads = Reloads(monitor.manager)
+    observed = ObservedView(
+        view, monitor, reloads, lambda run: [*observe_watch(monitor, run), *observe_outputs(outputs, desk)]
+    )
+    reloads.add("--output", outputs.reopen)
+    reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, kind, desk), lambda: observed.run)))
     how = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
-    manner = Manner(options.save, options.quiet, counters=counters, view=view, run=replace(how, leaves_open=False))
+    manner = Manner(options.save, options.quiet, counters=counters, view=observed, run=replace(how, leaves_open=False))
     run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)
+
+
+def _taker(parts: Reloadable, run: Callable[[], Scan | None]) -> Callable[[Watch], None]:
+    """Return the function that takes over what has changed in the options."""
+
+    def take(options: Watch) -> None:
+        alerting, scan = options.results.alerting, run()
+        assert scan is not None  # it takes a step of the run to come here
+        settings = replace(scan.settings, threshold=options.wanted.threshold, top=options.wanted.top)
+        policy = policy_of(alerting, options.service.config, settings.inner)
+        if parts.desk is not None:
+            settings = for_alerts(settings, policy)
+        parts.exchange(output_options(options.results, site=options.site), alerting.alert_to, policy)
+        scan.select(settings.threshold, settings.top)
+
+    return take

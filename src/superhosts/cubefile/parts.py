@@ -10,6 +10,7 @@ from superhosts.cubefile.files import File
 from superhosts.pairs import Part
 
 NO_NOTES: Mapping[str, Any] = {"window": None, "sites": [], "counters": []}
+NO_ARRAYS: Mapping[str, Any] = {}
 
 
 class StoredPart(NamedTuple):
@@ -38,9 +39,11 @@ def compose_header(parts: Iterable[StoredPart], notes: Mapping[str, Any] = NO_NO
     return {"parts": [{**stored.part.fields, **stored.header} for stored in parts], **notes}
 
 
-def write_parts(file: File, header: dict[str, Any], parts: Iterable[StoredPart]) -> None:
-    """Write a .cube file with this header and the arrays of the parts."""
+def write_parts(
+    file: File, header: dict[str, Any], parts: Iterable[StoredPart], others: Mapping[str, Any] = NO_ARRAYS
+) -> None:
+    """Write a .cube file with this header, the arrays of the parts, and others by their names."""
     arrays = {
         array_name(number, name): array for number, stored in enumerate(parts) for name, array in stored.arrays.items()
     }
-    write(file, header, arrays)
+    write(file, header, {**arrays, **others})

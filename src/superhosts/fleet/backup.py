@@ -23,6 +23,7 @@ from superhosts.durable import is_plain, remove_or_set_aside
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.fleet.parcels import parse_window_name
 from superhosts.fleet.store import LEDGER
+from superhosts.fleet.windowledger import FOLDER as SLIDING
 from superhosts.replacing import replacing
 
 TEMPORARY = ".backup.tmp"  # in the state folder: links to the files that are being copied
@@ -62,7 +63,13 @@ def save_state(state: Path, target: Path, alerts: Path | None = None) -> Saved:
 
 
 def _link_all(state: Path, folder: Path) -> int:
-    """Link everything; return the number of windows. Windows come before ledgers of past ones, as they become such."""
+    """Link everything; return the number of windows.
+
+    What was reported of windows that slide comes first: a copy that knows of a report also has the panes of it. Windows
+    come before ledgers of past ones, as they become such.
+    """
+    for path in sorted((state / SLIDING).glob("*.json")):
+        _link_report(path, folder / SLIDING)
     names = sorted(path.name for path in (state / "windows").iterdir() if parse_window_name(path.name))
     (folder / "windows").mkdir()
     windows = sum(_link_window(state / "windows" / name, folder / "windows" / name) for name in names)
@@ -94,6 +101,20 @@ def _link_window(window: Path, target: Path) -> bool:
                 return True
         shutil.rmtree(target, ignore_errors=True)
     raise OutputError(f"{window}: changes all the time; stop the hub, and try again")
+
+
+def _link_report(path: Path, folder: Path) -> None:
+    """Link the report of a window that slides, and its rows, as of one moment."""
+    folder.mkdir(exist_ok=True)
+    rows = path.with_suffix(".jsonl")
+    for _ in range(ATTEMPTS):
+        before = _identity(path)
+        for each in (path, rows):
+            (folder / each.name).unlink(missing_ok=True)
+            _link(each, folder / each.name)
+        if _identity(path) == before:
+            return
+    raise OutputError(f"{path}: changes all the time; stop the hub, and try again")
 
 
 def _link_files(source: Path, target: Path) -> None:

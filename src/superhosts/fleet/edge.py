@@ -106,6 +106,7 @@ class Edge:
         self._jump_said = 0.0
         scan.on_jump = self._jumped
         self.is_stuck = False  # the last attempt to write failed
+        self.on_wait: Callable[[], None] = lambda: None  # called while the main loop waits for the disk
 
     def run(self) -> None:
         """Spool every window until the input ends or the edge is stopped."""
@@ -181,6 +182,8 @@ class Edge:
                 if not self.is_stuck:
                     self.is_stuck = True
                     self._say(f"SPOOL NOT WRITABLE: {error}; retrying until it is")
+                if self._writer is None:
+                    self.on_wait()
                 if self.stopping.wait(self._timing.retry):
                     return False
                 continue

@@ -5,6 +5,9 @@ passed. A later sketch re-opens its window: the union grows by exactly that sket
 with a higher revision. Everything that a report needs is on disk (store.py), so a hub that is killed at any point
 continues where it was; a report in progress is made again from the same sketches, with the same rows. Memory is that of
 one cube, whatever the number of sites and open windows.
+
+If windows slide (`HubSettings.grid`), what sites send are panes. They are merged in the same way, but not reported;
+the windows made of them are (sliding.py).
 """
 
 from __future__ import annotations
@@ -21,23 +24,24 @@ from superhosts.durable import write_lines
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.merging import Merger
 from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
 from superhosts.fleet.readiness import is_timely, wait_of
 from superhosts.fleet.receipts import Say
-from superhosts.fleet.report import HubReport, HubRows
-from superhosts.fleet.sightings import Sightings
+from superhosts.fleet.report import HubReport, Members, Reporter
+from superhosts.fleet.sliding import SlidingWindows
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import ROWS, UNION, WindowStore
 from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import UnionBuilder
-from superhosts.reports.rows import make_rows
 from superhosts.selection import DEFAULT_SELECTION, Selection
 from superhosts.sketches.bundle import Sketch
 from superhosts.text import counted
+from superhosts.units import SECOND
 
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
@@ -53,6 +57,7 @@ class HubSettings:
     grace: float = 60.0
     late: float = 86400.0
     late_pause: float = LATE_PAUSE
+    grid: Grid | None = None  # the windows to report; None: whatever windows sites send
     look_every: float = 1.0  # of reporting, before all windows are examined again: a grace period may have passed
     tidy_every: float = 30.0  # between two searches for files that can be removed
     sweep_every: float = 600.0  # between two searches of the archive for sketches that are too old
@@ -70,6 +75,7 @@ class HubCounters:
     waits: int = 0  # failed attempts to read or write the disk
     damaged: int = 0  # sketches left out: damaged on this disk, or the hub has another key or geometry now
     retired: int = 0  # windows past --late
+    panes: int = 0  # merged, first or again, if windows slide
 
 
 class UnreportableError(SuperhostsError):
@@ -81,7 +87,8 @@ class _Made:
     """A finished report, kept until all destinations have it."""
 
     issue: Issue
-    report: HubReport
+    report: HubReport | None  # None for a pane
+    sketch: Sketch | None = None  # of a pane
     out: bool = False
 
 
@@ -124,7 +131,17 @@ class Hub:
         self._made: _Made | None = None
         self._last = _LastSites({})
         self._turns = Turns()
-        self._merger = Merger(store, archive, UnionBuilder(settings.key, intake.check_kinds), self._count_damaged)
+        unions = UnionBuilder(settings.key, intake.check_kinds)
+        self._merger = Merger(store, archive, unions, self._count_damaged)
+        reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
+        self.merging, self.reporter = unions.merging, reporter
+        self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
+        self.has_caught_up = False  # what was due when it started is reported, or has to wait
+        self._sliding: SlidingWindows | None = None
+        self._remembered = REMEMBERED
+        if (grid := settings.grid) is not None and grid.panes > 1:
+            self._sliding = SlidingWindows(grid, store, self._merger, reporter, archive=archive)
+            self._remembered = max(REMEMBERED, 2 * grid.panes)  # panes: those of windows that are revised, too
         self._clock = Clock(store.state / RECORD, self._newest, say, self._times)
         self._fleet = self._known_sites()
 
@@ -144,6 +161,10 @@ class Hub:
     def _count_damaged(self) -> None:
         self.counters.damaged += 1
 
+    def _left_out_of_sites(self, error: SuperhostsError) -> None:
+        self.counters.damaged += 1
+        self._say(f"LEFT OUT of the sites that saw a host: {error}")
+
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
@@ -160,6 +181,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
+            self.has_caught_up = True
             self._troubles.attempt("NOT TIDIED", self.tidy)
             on_turn()
 
@@ -181,7 +203,8 @@ class Hub:
                 if self._intake.arrived.is_set() or self._times.steady() >= again:
                     break
             else:
-                break
+                if self._sliding is None or not ready:  # or panes may have made windows ready
+                    break
         if waiting is not None and not stop.is_set():
             self._troubles.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
 
@@ -189,6 +212,7 @@ class Hub:
         """Return the windows to report now, in the order of turns, and the oldest that is not ready."""
         self._last = self._last_sites()
         ready: dict[str, set[str]] = {}
+        changing: set[str] = set()  # panes for which windows wait
         waiting: str | None = None
         for window in self._store.windows():
             ledger = self._store.ledger(window)
@@ -196,15 +220,27 @@ class Hub:
                 continue
             if self._is_ready(window, ledger):
                 ready[window] = ledger.sites_to_report
+                changing.add(window)
             else:
                 waiting = waiting or window
+                changing |= set() if ledger.issued else {window}
+        if self._sliding is not None:
+            for window, sites in self._sliding.ready(changing).items():
+                if window not in failed and not self._troubles.is_resting(window):
+                    ready[window] = sites
         return self._turns.order(ready), waiting
 
     def _take_turn(self, window: str, failed: set[str]) -> bool:
         """Report a window, or note that it failed. Return False if no window can be reported now."""
-        ledger, what = self._store.ledger(window), f"NOT REPORTED: {window}"
-        sites = ledger.sites_to_report
-        if not self._troubles.attempt(what, partial(self._issue, window, ledger), window):
+        what = f"NOT REPORTED: {window}"
+        if self._sliding is not None and window in self._sliding:
+            sites = self._sliding.sites_of(window)
+            work = partial(self._sliding.issue, window, self._hand_out)
+        else:
+            ledger = self._store.ledger(window)
+            sites = ledger.sites_to_report
+            work = partial(self._issue, window, ledger)
+        if not self._troubles.attempt(what, work, window):
             return False  # no site had its turn: the finished report waits, and comes first next time
         self._turns.take(sites)
         if what in self._troubles.open:
@@ -235,7 +271,7 @@ class Hub:
         windows = [window for window in self._store.windows() if self._store.ledger(window).known]
         if timely:
             windows = [each for each in windows if is_timely(parse_window_name(each), self._store.ledger(each))]
-        return sorted(windows, key=lambda window: self._store.ledger(window).first)[-REMEMBERED:]
+        return sorted(windows, key=lambda window: self._store.ledger(window).first)[-self._remembered :]
 
     def _is_ready(self, window: str, ledger: Ledger) -> bool:
         """Return True if a window is to be reported now. After a first report it waits for further late sketches."""
@@ -257,11 +293,10 @@ class Hub:
         if made is None:
             return
         if not made.out:
-            self._report(made.report)
+            if made.report is not None:
+                self._hand_out(made.report)
             made.out = True
-            self.counters.reports += 1
-            self.counters.revisions += made.issue.revision > 1
-            self.counters.incomplete += made.issue.revision == 1 and bool(made.issue.missing)
+        sites = ledger.sites_to_report
         with self._store.lock:
             before = ledger.issued
             ledger.issued, ledger.issuing = made.issue, None
@@ -273,6 +308,22 @@ class Hub:
                 ledger.issued, ledger.issuing = before, made.issue
                 raise
         self._made = None
+        if self._sliding is not None and made.sketch is not None:
+            self.counters.panes += 1
+            self._sliding.add(window, made.sketch, sites)
+
+    def _hand_out(self, report: HubReport) -> None:
+        self._report(report)
+        self.counters.reports += 1
+        self.counters.revisions += report.revision > 1
+        self.counters.incomplete += report.revision == 1 and bool(report.missing)
+        if self.on_report is not None:
+            self.on_report(report)
+
+    def _is_pane(self, window: str) -> bool:
+        """Return True if a window is not reported, but part of windows that are."""
+        grid = self.settings.grid
+        return self._sliding is not None and grid is not None and grid.number(window) is not None
 
     def _make(self, window: str, ledger: Ledger) -> _Made | None:
         """Make a report and write all that follows from it to disk; None if none of its sketches can be merged."""
@@ -293,7 +344,7 @@ class Hub:
                 ledger.issuing = None
                 self._store.write(window)
             return None
-        report = self._make_report(window, sketch, ledger, issue)
+        report = None if self._is_pane(window) else self._make_report(window, sketch, ledger, issue)
         self._save(sketch, self._store.folder(window) / UNION)
         new = set(issue.members) - set(ledger.merged)
         if self._archive is not None:
@@ -303,6 +354,8 @@ class Hub:
             self._store.write(window)
         if self._upstream is not None:
             self._upstream.put(sketch)
+        if report is None:
+            return _Made(issue, None, sketch)
         write_lines(self._store.folder(window) / ROWS, report.rows)
         return _Made(issue, report)
 
@@ -315,27 +368,16 @@ class Hub:
             raise UnreportableError(str(error)) from None  # not a disk error: the union has too many sites and counters
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
-        selection = self.settings.selection
-        found, left_out = selection.search(sketch)
-        sightings = Sightings(found, sketch, self.settings.key)
-        if not sightings.remember(self._store.rows(window)):
-            self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
-        # The files of a first report were verified a moment ago, when they were merged.
-        for error in sightings.ask(self._files_by_site(window, issue), trusted=issue.revision == 1):
-            self.counters.damaged += 1
-            self._say(f"LEFT OUT of the sites that saw a host: {error}")
-        rows = HubRows(make_rows(sketch.window, found), sightings, issue)
         names = sorted({*map(site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(window).items() if site not in names}
-        return HubReport(
-            rows=rows,
-            left_out=left_out,
-            window=Parcel.parse(issue.members[0]).window,
-            revision=issue.revision,
-            sites=names,
-            missing=issue.missing,
-            refused=refused,
-        )
+        span, files = Parcel.parse(issue.members[0]).window, self._files_by_site(window, issue)
+        members = Members(span, issue.revision, names, issue.missing, refused, files)
+        # The files of a first report were verified a moment ago, when they were merged.
+        trusted = issue.revision == 1
+        report, valid = self.reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
+        if not valid:
+            self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
+        return report
 
     def _files_by_site(self, window: str, issue: Issue) -> dict[str, list[Path]]:
         files: dict[str, list[Path]] = defaultdict(list)
@@ -367,7 +409,10 @@ class Hub:
             self._say(f"{counted(self.settings.max_retired, 'window')} past --late retired; others may follow")
         if by_age:
             self._sweep()
-            self._store.forget_past(max(self._archive.keep if self._archive else 0.0, PAST))
+            past = max(self._archive.keep if self._archive else 0.0, PAST)
+            self._store.forget_past(past)
+            if self._sliding is not None:
+                self._sliding.forget(past)
 
     def _sweep(self) -> None:
         now = self._times.steady()
@@ -382,11 +427,23 @@ class Hub:
                 return
             if not is_recent:
                 self._store.drop_sketches(window)
-            if retire and self._is_past_late(window, ledger):
+            if retire and self._is_past_late(window, ledger) and not self._is_needed(window):
                 self._store.retire(window)
                 self._troubles.forget(window)
                 self.counters.retired += 1
+                if self._sliding is not None:
+                    self._sliding.release(window)
+
+    def _is_needed(self, pane: str) -> bool:
+        """Return True if a window may yet be reported, for the first time or again, that has this pane."""
+        if self._sliding is None:
+            return False
+        others = ((other, self._store.ledger(other)) for other in self._sliding.neighbours(pane))
+        is_open = (ledger.is_due or not self._is_past_late(other, ledger) for other, ledger in others)
+        return self._sliding.needs(pane) or any(is_open)
 
     def _is_past_late(self, window: str, ledger: Ledger) -> bool:
-        span = parse_window_name(window)
-        return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > self.settings.late
+        """Return True if a late sketch of this window is no longer expected, nor the other panes of its windows."""
+        span, grid = parse_window_name(window), self.settings.grid
+        late = self.settings.late + (grid.length / SECOND if grid is not None and self._is_pane(window) else 0.0)
+        return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > late

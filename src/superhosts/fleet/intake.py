@@ -19,6 +19,7 @@ from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fields import UNKNOWN
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
@@ -61,6 +62,7 @@ class Intake:
         *,
         archive: Archive | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        grid: Grid | None = None,
         roster: Roster | None = None,
     ) -> None:
         self.folder = store.incoming
@@ -69,6 +71,7 @@ class Intake:
         self._store = store
         self._expected = expected
         self._archive = archive
+        self._grid = grid  # None: windows of any length
         self.senders: Senders = tuple
         self.roster = Roster(say, store.times) if roster is None else roster
         self._say = LimitedSay(say, clock=store.times.steady)
@@ -126,6 +129,8 @@ class Intake:
         """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
             raise UsageError(f"contains the window {stored.window}, its name says {parcel.window}")
+        if self._grid is not None:
+            self._grid.check(parcel.window)
         self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
 
@@ -156,6 +161,7 @@ class Intake:
 
     def _open_window(self, parcel: Parcel) -> None:
         """Restore a window from the archive if the store does not have it, or no longer."""
+        self._check_panes(parcel)
         if self._store.has(parcel.window_name):
             self._check_union(parcel.window_name)
             return
@@ -172,6 +178,16 @@ class Intake:
         self.counters.reopened += 1
         text = f"{parcel.window_name}: restored from the archive for a sketch of {parcel.site}"
         self._say(parcel.site, "windows restored from the archive", text)
+
+    def _check_panes(self, parcel: Parcel) -> None:
+        """Refuse a pane of windows that cannot be reported again, since other panes of theirs are gone."""
+        if self._grid is None or self._grid.panes == 1:
+            return
+        number = parcel.window.start // self._grid.slide
+        for other in map(self._grid.pane, self._grid.neighbours(number)):
+            is_archived = self._archive is not None and self._archive.holds(other)
+            if other != parcel.window_name and self._store.is_past(other) and not is_archived:
+                raise UsageError("its windows are past --late, and no archive has their other panes")
 
     def _check_union(self, window: str) -> None:
         """Refuse a sketch of a window whose union was made with other settings: that union would be lost.

@@ -81,13 +81,8 @@ class Ledger:
 
     @property
     def next_revision(self) -> int:
-        """The number of the next report, always higher than all before.
-
-        If the last number is lost, this is the time in seconds: no window has had a report every second.
-        """
-        if self.issued is None:
-            return 1
-        return self.issued.revision + 1 if self.issued.revision != UNKNOWN else max(2, int(time.time()))
+        """The number of the next report, always higher than all before."""
+        return revision_after(self.issued.revision if self.issued else None)
 
     def adopt(self, issue: Issue, sites: Iterable[str] = ()) -> None:
         """Add what another source knows about the last report; `sites` are the sites in the union."""
@@ -101,6 +96,16 @@ class Ledger:
     def sites(self) -> set[str]:
         """The sites in the window."""
         return {Parcel.parse(name).site for name in list(self.known)} | set(self.held)
+
+
+def revision_after(last: int | None) -> int:
+    """Return the number of the report after report `last`; None: there was none.
+
+    If the last number is lost, this is the time in seconds: no window has had a report every second.
+    """
+    if last is None:
+        return 1
+    return last + 1 if last != UNKNOWN else max(2, int(time.time()))
 
 
 def _is_site(name: str) -> bool:

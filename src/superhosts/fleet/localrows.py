@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from superhosts.errors import OutputError
+from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.receipts import Say
 from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
-from superhosts.reports.base import Report
+from superhosts.reports.base import Destination, Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.rows import make_rows
 from superhosts.times import window_name
@@ -47,7 +48,8 @@ class LocalRows:
             return
         self._reported.append(result.window)
         drops = result.drops
-        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports)
+        judge = judge_of(result.sketch.evidence)
+        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports, judge=judge)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:
@@ -84,6 +86,10 @@ class LocalRows:
     def outputs(self) -> dict[str, dict[str, int]]:
         """Return the counters of all destinations, by their names."""
         return self._destinations.all_status()
+
+    def destinations(self) -> list[Destination]:
+        """Return all destinations."""
+        return self._destinations.each()
 
     def reopen(self) -> None:
         """Open files again that another program may have moved away."""

@@ -27,6 +27,23 @@ class Merger:
         """Return the union, and release it here."""
         return self._builder.take()
 
+    def reported_union(self, window: str) -> Sketch | None:
+        """Return the union of a window as it was last reported, from the store or the archive; None if it is gone."""
+        if self._store.has(window):
+            ledger = self._store.ledger(window)
+            self._start(window, ledger)  # what was merged ahead may have more than the report
+            self.complete(window, ledger, ledger.issued.members if ledger.issued else [])
+            return self.take()
+        if self._archive is None or not self._archive.holds(window):
+            return None
+        try:
+            self._builder.begin(window, self._archive.union(window))
+        except RefusedMemberError as error:
+            self._on_left_out()
+            self._archive.leave_out_union(window, error.reason)
+            return None
+        return self.take()
+
     def complete(
         self, window: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False
     ) -> None:

@@ -127,6 +127,11 @@ class Roster:
         text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's"
         self._say(site, "clocks", f"{text}; {who or 'its windows are not those of the other sites: run NTP there'}")
 
+    def heard(self) -> dict[str, float]:
+        """Return when something of each site arrived last, in seconds since 1970."""
+        with self._lock:
+            return {site: each.seen for site, each in self._sites.items() if each.seen is not None}
+
     def wrong_clocks(self) -> dict[str, float]:
         """Return the sites whose clocks differ too much from the hub's, and by how many seconds they are ahead."""
         with self._lock:

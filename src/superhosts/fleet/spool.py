@@ -179,6 +179,13 @@ class Spool:
         """Return the bytes of all sketches, including those set aside."""
         return sum(_size(path) for folder in (self.folder, *self._aside) for path in _sketches(folder))
 
+    def oldest(self) -> float | None:
+        """Return when the oldest sketch that waits was written, in seconds since 1970; None if none waits."""
+        for path in self.waiting():
+            with contextlib.suppress(OSError):  # delivered meanwhile
+                return path.stat().st_mtime
+        return None
+
     def _set_damaged(self, path: Path, reason: str) -> None:
         with self.changed:
             if not is_plain(path):

@@ -166,6 +166,11 @@ class WindowStore:
         """Return the sites' sketches of a window."""
         return sorted(path for path in self.folder(window).glob("*-*-*.cube") if _is_member(path, window))
 
+    def sketch(self, name: str) -> Path | None:
+        """Return where a site's sketch lies; None if it was removed, or is not a file."""
+        path = self.folder(Parcel.parse(name).window_name) / name
+        return path if is_plain(path) else None
+
     def receipt(self, name: str) -> Receipt | None:
         """Return the earlier receipt for a sketch, if there is one."""
         window = Parcel.parse(name).window_name

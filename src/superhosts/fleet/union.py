@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from superhosts.cubefile.container import DIGEST
+from superhosts.durations import Durations
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.parcels import parse_window_name
 from superhosts.sketches.bundle import Sketch
@@ -43,6 +44,7 @@ class UnionBuilder:
     """
 
     def __init__(self, key: bytes | str | None, check: Callable[[Stored], None]) -> None:
+        self.merging = Durations()  # of one file
         self._key = key
         self._check = check
         self._partial: _Partial | None = None
@@ -109,7 +111,8 @@ class UnionBuilder:
         try:
             stored = self._look_at(path, partial.window, trusted)
             self._partial = None  # until it is merged: half of a file must never remain in a union
-            partial.sketch.merge_file(path, key=self._key, trusted=True)
+            with self.merging.measured():
+                partial.sketch.merge_file(path, key=self._key, trusted=True)
         except (UnreadableError, OSError, MemoryError) as error:
             if not isinstance(error, HalfReadError | MemoryError):
                 self._partial = partial

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from superhosts.contacts import Conversations, in_order, with_details
 from superhosts.detectors.base import Detector
-from superhosts.device import thread_count
+from superhosts.device import run_parallel, thread_count
+from superhosts.durations import Durations
 from superhosts.errors import UsageError
-from superhosts.network import Network
+from superhosts.evidence.patterns import Verdict
+from superhosts.evidence.sample import Evidence
+from superhosts.evidence.sampling import OpenSample, compile_rest
+from superhosts.hashing import make_key, secret_of
+from superhosts.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.packetdetails import SYN, TCP, pack
 from superhosts.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
@@ -66,6 +72,10 @@ class WindowResult(SuperHosts):
         """The sketch that files and hubs get, so that every packet is in one of them: of the window, or of its pane."""
         return self.pane if self.slides else self.sketch
 
+    def verdict(self, row: SuperHost) -> Verdict | None:
+        """Return what a host's peers look like; None without evidence. The sketch must not be freed yet."""
+        return self.sketch.verdict(row)
+
     def free_sketch(self) -> None:
         """Free the memory of the sketch, unless the caller has it elsewhere, too."""
         self._sketch = self.pane = None
@@ -101,6 +111,8 @@ class _OpenWindow:
     waiting: int = 0  # packets of these
     held: int = 0  # of these, packets beyond the time that all inputs had reached when the last ones were put in order
     conversations: Conversations | None = None  # only if it matters who opened
+    samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
+    evidence: Evidence | None = None  # of windows that were joined with this one
 
 
 class WindowBuilder:
@@ -128,6 +140,8 @@ class WindowBuilder:
         self.reached: int | None = None  # the time that all inputs have reached; None: their end
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
+        self.restoring = Durations()  # the search for super hosts of a window
+        self.selection = settings.selection
         self._settings = settings
         self._parts, self._reported = settings.parts, settings.reported_parts
         self._make_detector = settings.make_detector if make_detector is None else make_detector
@@ -164,6 +178,9 @@ class WindowBuilder:
         if self.sorts:
             batches, opened.gathered = in_order(batches, None if whole else self.reached)
         opened.waiting = opened.held = sum(map(len, opened.gathered))
+        if opened.samples:
+            batches = [with_details(batch) for batch in batches]
+            self._sample(batches, opened.samples)
         by_part: dict[Part, list[PairBatch]] = {}
         for part, pairs in self._pairs(batches, opened.conversations):
             if len(pairs):
@@ -187,6 +204,8 @@ class WindowBuilder:
         for opened in map(self._open.pop, others):
             self._fill(opened, whole=True)
             whole.sketch.merge(opened.sketch)
+            other = self._evidence_of(opened)
+            whole.evidence = other if whole.evidence is None or other is None else whole.evidence.merged(other)
             whole.packets += opened.packets
             for part, pairs in opened.pairs.items():
                 whole.pairs[part] = whole.pairs.get(part, 0) + pairs
@@ -202,6 +221,7 @@ class WindowBuilder:
         opened = self._open.pop(start, None) or self._new()
         self._fill(opened, whole=True)
         sketch, site = opened.sketch, self._settings.site
+        sketch.evidence = self._evidence_of(opened)
         sketch.window = window
         sketch.entries = [
             {"site": site, "start": window.start, "end": window.end, **part.fields, "pairs": pairs}
@@ -213,7 +233,8 @@ class WindowBuilder:
         """Return a window with its super hosts, if these are looked for."""
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
-        found, left_out = self.search(sketch)
+        with self.restoring.measured():
+            found, left_out = self.search(sketch)
         largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, packets, largest, left_out)
 
@@ -223,6 +244,8 @@ class WindowBuilder:
         if opened is None:
             return None
         self._fill(opened)
+        if opened.samples:
+            opened.sketch.evidence = self._evidence_of(opened)
         found, left_out = (SuperHosts.none(), 0) if is_pane else self.search(opened.sketch)
         return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
 
@@ -244,7 +267,7 @@ class WindowBuilder:
 
     def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
         """Return the same, and how many hosts are left out because others have more peers."""
-        return self._settings.selection.search(self._monitored(sketch))
+        return self.selection.search(self._monitored(sketch))
 
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)
@@ -253,7 +276,30 @@ class WindowBuilder:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
         if self._settings.has_contacts:
             opened.conversations = Conversations(self._settings.key)
+        if self._settings.evidence:
+            key = make_key(secret_of(self._settings.key))
+            opened.samples = {f: OpenSample(f, self._settings.evidence_pairs, key) for f in self._settings.families}
         return opened
+
+    def _sample(self, batches: Sequence[PacketBatch], samples: dict[int, OpenSample]) -> None:
+        """Take packets into the samples of their families."""
+        size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
+        counts = partial(self.network.counting, sides=tuple(dict.fromkeys(part.side for part in self._parts)))
+        calls = [
+            (samples[batch.family], share, counts)
+            for batch in batches
+            if batch.family in samples
+            for share in shares_of(batch, size)
+        ]
+        run_parallel(OpenSample.add, calls, self._threads)
+
+    def _evidence_of(self, opened: _OpenWindow) -> Evidence | None:
+        """Return the evidence of a window so far."""
+        if not opened.samples:
+            return opened.evidence
+        rows = {family: sample.rows() for family, sample in opened.samples.items()}
+        found = Evidence(secret_of(self._settings.key), self._settings.evidence_pairs, rows)
+        return found if opened.evidence is None else found.merged(opened.evidence)
 
     def _pairs(
         self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
@@ -293,6 +339,9 @@ def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -
         builder.update(0, PacketBatch(4, *narrow, now, details=details))
         builder.update(0, PacketBatch(6, *wide, now, details=None if details is None else details.copy()))
         builder.close(0, Window(0, 1))
+    if settings.evidence:
+        for family in settings.families:
+            compile_rest(family)
 
 
 def _passing(settings: Settings) -> int:

@@ -13,10 +13,11 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from superhosts.durations import Durations
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
@@ -146,6 +147,7 @@ class Scan:
         self._on_progress = on_progress
         self._reopen = reopen
         self.on_jump: Callable[[Jump], None] | None = None
+        self.on_window: Callable[[WindowResult], None] | None = None  # told each window before it is yielded
         self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
         self._running: weakref.ref[Results] | None = None  # weak: leaving a loop ends the readers
         self._prepare(sources)
@@ -235,6 +237,16 @@ class Scan:
         total.outside = self._builder.network.outside.most_seen()
         return total
 
+    @property
+    def restoring(self) -> Durations:
+        """How long the search for the super hosts of a window took."""
+        return self._builder.restoring
+
+    def select(self, threshold: float | None, top: int | None) -> None:
+        """Report other hosts, from the next window on that closes. Only for the thread that iterates."""
+        self.settings = replace(self.settings, threshold=threshold, top=top)
+        self._builder.selection = self.settings.selection
+
     def stop(self) -> None:
         """End the iteration within a second. May be called by a signal handler or another thread.
 
@@ -292,7 +304,11 @@ class Scan:
             return
         self._has_begun = True
         try:
-            yield from self._results()
+            for result in self._results():
+                if self.on_window is not None:
+                    self.on_window(result)
+                yield result
+                del result  # frees its cubes while the next window's are made
             self._is_over = True
         finally:
             self._running = None  # even if the iterator is kept

@@ -48,6 +48,8 @@ def scan(
     proto: str | Sequence[str] = (),
     port: str | int | Sequence[str | int] = (),
     tunnels: str = "outer",
+    evidence: bool = False,
+    evidence_pairs: int = defaults.EVIDENCE_PAIRS,
     families: Sequence[int] = (4, 6),
     map: str | Mapping[str, object] | None = None,
     format: str | None = None,
@@ -73,6 +75,8 @@ def scan(
       with the destination port.
     - `proto`, `port`: only packets of these protocols, or with one of these ports at either end.
     - `tunnels`: which IP header of a tunnelled packet counts, the "outer" one, the "inner" one or "both".
+    - `evidence`: keep a sample of who talked to whom, at most `evidence_pairs` of each address family. Then
+      `window.verdict(row)` says what a host's peers look like: its pattern, the reason and a summary.
     - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
 
     How:
@@ -124,6 +128,8 @@ def scan(
         proto=_several(proto),
         port=[str(each) for each in ((port,) if isinstance(port, str | int) else port)],
         tunnels=tunnels,
+        evidence=evidence,
+        evidence_pairs=evidence_pairs,
         families=families,
     )
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))

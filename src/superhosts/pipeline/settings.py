@@ -16,6 +16,7 @@ from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
+from superhosts.evidence import sample, sampling
 from superhosts.lens import Lens, parse_ports, parse_protocols
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
@@ -39,6 +40,8 @@ LATER_FINGERPRINT = {
     "by": "address",
     "proto": (),
     "port": (),
+    "evidence": False,
+    "evidence_pairs": defaults.EVIDENCE_PAIRS,
 }
 MOST_PANES = 10_000  # of a window: each may take a sketch
 PEERS = ("any", *CONTACTS)
@@ -75,6 +78,8 @@ class Settings:
     proto: Sequence[str] = ()  # protocols that count; none: all
     port: Sequence[str] = ()  # ports that count, of either end; none: all
     tunnels: str = "outer"  # whose addresses count: those of the outer IP header, the inner one, or both
+    evidence: bool = False  # keep a sample of who talked to whom, and say what a host's peers look like
+    evidence_pairs: int = defaults.EVIDENCE_PAIRS  # pairs in that sample, of each address family
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
@@ -107,6 +112,9 @@ class Settings:
             able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
             raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {self.detector}")
         _ = self.lens  # raises what is wrong with protocols and ports
+        if not sample.LEAST <= self.evidence_pairs <= sample.MOST:
+            bounds = f"from {sample.LEAST:,} to {sample.MOST:,}"
+            raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: take {bounds}")
         if self.threshold is not None:
             check_threshold(self.threshold, named("threshold"))
         if self.top is not None:
@@ -238,13 +246,15 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
+        samples = 2 * sampling.memory_of(self.evidence_pairs) if self.evidence else 0
         others = self.most_sketches - 1  # which nothing waits for
-        return sum(self._memory(part) * (3 + 2 * others) // 2 + caches for part in self.parts) + contacts
+        return sum(self._memory(part) * (3 + 2 * others) // 2 + caches for part in self.parts) + contacts + samples
 
     @property
     def wants(self) -> Wants:
         """What sources are to tell of packets besides their addresses and times."""
-        return Wants(details=self.has_contacts or self.lens.needs_details, tunnels=self.tunnels)
+        details = self.has_contacts or self.lens.needs_details or self.evidence
+        return Wants(details=details, tunnels=self.tunnels)
 
     @property
     def starts_exact(self) -> bool:

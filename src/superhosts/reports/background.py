@@ -112,8 +112,11 @@ class Background:
 class Log:
     """Log lines for standard error. No caller waits for them; lines that were lost are counted and reported."""
 
-    def __init__(self, stream: TextIO, *, most: int = MOST_LINES) -> None:
-        self._stream = stream
+    def __init__(
+        self, stream: TextIO, *, most: int = MOST_LINES, render: Callable[[str], str] = lambda text: text
+    ) -> None:
+        """`render` makes a line of a text about the log itself; other lines are lines already."""
+        self._stream, self._render = stream, render
         self._background = Background("standard error", patience=0.0, most=most)
         self._failed = 0  # lines lost because the disk was full or the reader had gone
         self._told = 0  # lost lines that were reported
@@ -145,7 +148,8 @@ class Log:
     def _put(self, line: str) -> None:
         lost = self._background.dropped + self._failed
         if lost > self._told:
-            self._stream.write(f"superhosts: log lines lost on standard error: {lost - self._told}\n")
+            text = f"superhosts: log lines lost on standard error: {lost - self._told}"
+            self._stream.write(f"{self._render(text)}\n")
         self._stream.write(f"{ERASE}{line}\n{self._status}" if self._status else f"{line}\n")
         try:
             self._stream.flush()

@@ -71,6 +71,8 @@ class Destination(ABC):
     """A place to which reports go. A subclass implements `_write`, and whichever of the other methods it needs."""
 
     scheme: ClassVar[str] = ""  # "syslog" recognises syslog://host:514 and syslog:local
+    kind: str = "file"  # in metrics, which must not show where it is
+    opened_as: object = None  # the address that it was opened for; None: it was not asked for by an address
 
     def __init__(self, address: str, run: RunKind = RUN_THAT_ENDS) -> None:
         self.name = address  # in messages and in the status
@@ -105,6 +107,11 @@ class Destination(ABC):
     def abandon(self) -> None:
         """Finish after a run that failed. By default, keep what was written."""
         self.close()
+
+    @property
+    def queued_bytes(self) -> int:
+        """The bytes of the reports that wait."""
+        return 0
 
     def status(self) -> dict[str, int]:
         """Return the counters."""

@@ -17,6 +17,7 @@ from typing import Any
 from superhosts.reports.base import Report
 from superhosts.times import iso_time
 
+NAMES = ("label", "name", "asn", "as_name", "country")  # fields of rows that say who a host is
 Record = dict[str, Any]
 SUPER_HOST = "superhost"
 
@@ -86,9 +87,13 @@ def batches_of(report: Report, site: str = "", most: int | None = None) -> Itera
 
 
 def make_record(row: Mapping[str, Any], site: str = "", revision: int = 1) -> Record:
-    """Return the record of a row. Its id depends on the row, the site and the revision alone."""
+    """Return the record of a row. Its id depends on the row, the site and the revision alone.
+
+    Who a host is may be known only when a report is handed in again, so names are no part of the id.
+    """
     kind = SUPER_HOST if "host" in row else "row"
-    return {"kind": kind, "id": _digest([kind, site, revision, row]), "site": site, **row}
+    found = {name: value for name, value in row.items() if name not in NAMES}
+    return {"kind": kind, "id": _digest([kind, site, revision, found]), "site": site, **row}
 
 
 def _digest(content: Sequence[Any]) -> str:
@@ -106,7 +111,7 @@ def describe(record: Record) -> str:
         number = f"at least {low} {what}" if low is not None else f"{what} not known"
     else:
         number = f"{peers} {what}" + (f" ({low} to {high})" if low != high else "")
-    way = record.get("direction")
-    return f"{record.get('host', record['kind'])}: {number}" + (
-        f", direction {way}" if way not in (None, "any") else ""
-    )
+    way, pattern = record.get("direction"), record.get("pattern")
+    called = next((f" ({record[name]})" for name in ("label", "name", "as_name") if record.get(name)), "")
+    found = f"{record.get('host', record['kind'])}{called}: {number}"
+    return found + (f", direction {way}" if way not in (None, "any") else "") + (f", {pattern}" if pattern else "")

@@ -80,6 +80,7 @@ class Delivery(Destination):
     def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
         super().__init__(sender.address.shown, run)
         options = options or DeliveryOptions()
+        self.kind = sender.address.scheme
         self.delivered = 0
         self.refused = 0  # batches that the receiver will never take
         self._sender, self._options, self._say = sender, options, options.say
@@ -121,6 +122,11 @@ class Delivery(Destination):
         text = self._finish()
         if text:
             self._say(text)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The bytes of the batches that wait."""
+        return self._outbox.size
 
     def status(self) -> dict[str, int]:
         """Return the counters, with what waits, was dropped and was delivered."""

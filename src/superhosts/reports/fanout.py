@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+from superhosts.annotating.annotator import Annotator
 from superhosts.errors import OutputError
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, DestinationCounters, Report
@@ -18,14 +19,26 @@ class Destinations:
     goes only to the destinations that do not have it yet.
     """
 
-    def __init__(self, destinations: Sequence[Destination]) -> None:
+    def __init__(self, destinations: Sequence[Destination], annotator: Annotator | None = None) -> None:
         self._destinations = list(destinations)
+        self._annotator = annotator  # adds to rows what is known of their hosts
         # Reports that some destination failed to write, and the destinations that have them.
         self._written: dict[tuple[Window | None, int], set[Destination]] = {}
 
     def add(self, destination: Destination) -> None:
         """Hand reports to one more destination."""
         self._destinations.append(destination)
+
+    def each(self) -> list[Destination]:
+        """Return all destinations."""
+        return list(self._destinations)
+
+    def exchange(self, wanted: Sequence[Destination]) -> list[Destination]:
+        """Hand reports to these instead of those that were opened for addresses; return the ones that are left."""
+        kept = [each for each in self._destinations if each.opened_as is None]
+        left = [each for each in self._destinations if each.opened_as is not None and each not in wanted]
+        self._destinations = [*wanted, *kept]
+        return left
 
     def outlive_reader(self) -> None:
         """Let the run go on when the reader of standard output goes away: its results are wanted elsewhere, too."""
@@ -35,6 +48,8 @@ class Destinations:
 
     def write(self, report: Report) -> None:
         """Hand a report to every destination that does not have it; then raise the first error, if any failed."""
+        if self._annotator is not None:
+            report = replace(report, rows=self._annotator.annotated(report.rows))
         identity = (report.window, report.revision)
         written = self._written.setdefault(identity, set())
 
@@ -47,7 +62,9 @@ class Destinations:
         del self._written[identity]
 
     def reopen(self) -> None:
-        """Open files again that another program may have moved away."""
+        """Open files again that another program may have moved away, and read names of hosts again."""
+        if self._annotator is not None:
+            self._annotator.reload()
         self._for_each(lambda destination: destination.reopen())
 
     def status(self, name: str) -> dict[str, int]:

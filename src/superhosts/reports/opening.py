@@ -20,12 +20,13 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.annotating.annotator import NO_NAMES, Annotator, NamingOptions
 from superhosts.durable import exposure_warning
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports import files
@@ -83,6 +84,7 @@ class OutputOptions:
     csv: bool = False
     outputs: Sequence[str] = ()
     delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    naming: NamingOptions = NO_NAMES
 
     def __post_init__(self) -> None:
         if self.json and self.csv:
@@ -156,23 +158,32 @@ def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
         yield from (Wanted(line, private=True) for line in found)
 
 
-def open_each(options: OutputOptions, run: RunKind) -> list[Destination]:
-    """Open all destinations besides standard output, or none. Those of one name are numbered."""
+def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination] = ()) -> list[Destination]:
+    """Open all destinations besides standard output, or none. Those of one name are numbered.
+
+    Destinations that were opened `before`, for the same addresses, are returned as they are.
+    """
     opened: list[Destination] = []
+    there = {each.opened_as: each for each in before if each.opened_as is not None}
     names: Counter[str] = Counter()
     delivery = replace(options.delivery)  # with a deadline of its own
     for text in options.addresses:
         if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
             delivery.say(warning)
     try:
-        for text, private in _wanted(options.addresses):
-            opened.append(open_destination(text, run, delivery, private=private))
+        for wanted in _wanted(options.addresses):
+            if wanted in there:
+                opened.append(there[wanted])
+                continue
+            opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
+            opened[-1].opened_as = wanted
             names[opened[-1].name] += 1
             if (number := names[opened[-1].name]) > 1:
                 opened[-1].name += f" ({number})"
     except BaseException:
         for destination in opened:
-            destination.abandon()
+            if destination not in there.values():
+                destination.abandon()
         raise
     queue = options.delivery.queue
     if queue is not None:
@@ -210,4 +221,4 @@ def open_destinations(
         assert say is not None
         stream = raw_stream(sys.stdout)
         opened.append(Queued(StandardOutput(options.format, run, stream=stream, say=say), say))
-    return Destinations(opened)
+    return Destinations(opened, Annotator(options.naming) if options.naming else None)

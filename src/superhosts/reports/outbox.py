@@ -88,6 +88,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def size(self) -> int:
+        """The bytes of the batches that wait."""
+        return sum(item.size for item in list(self._items))
+
     def put(self, batch: Batch) -> None:
         """Queue a batch; drop the oldest ones if the queue is full."""
         data = json.dumps(batch.as_json()).encode()

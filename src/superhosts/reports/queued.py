@@ -17,6 +17,7 @@ class Queued(Destination):
 
     def __init__(self, inner: Destination, say: Callable[[str], None], background: Background | None = None) -> None:
         super().__init__(inner.name, inner.run)
+        self.kind = inner.kind
         self._inner = inner
         self._say = say
         self._background = background or Background(inner.name)

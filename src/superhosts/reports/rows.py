@@ -2,8 +2,8 @@
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
 order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "filter": "tcp port 443",
-"sampling": 1000 of exports, "drops": 5 of live captures) appear in JSON Lines, and only in those rows: the columns of
-CSV and Parquet do not change.
+"sampling": 1000 of exports, "drops": 5 of live captures, "pattern", "reason" and "evidence" where that was asked for)
+appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from superhosts.resulttables import plain_host
 from superhosts.times import iso_time
 
 if TYPE_CHECKING:
+    from superhosts.evidence.verdicts import Judge
     from superhosts.pairs import Window
     from superhosts.results import SuperHost
 
@@ -38,12 +39,14 @@ def make_rows(
     revision: int = 1,
     drops: int | None = None,
     exports: Sequence[dict[str, Any]] = (),
+    judge: Judge | None = None,
 ) -> list[Row]:
     """Return the rows of one window, marked if it was interrupted or is reported again.
 
     Rows of a live capture say how many packets it has lost in the window. If flow exports were read (`exports` has
     their status), rows have the highest sampling rate of the exporters, null if it is not known. Peers are those that
-    were seen: a number of distinct peers cannot be multiplied by it.
+    were seen: a number of distinct peers cannot be multiplied by it. With a `judge`, rows have a pattern, its
+    reason and the evidence.
     """
     start, end = (iso_time(window.start), iso_time(window.end)) if window and window.is_timed else (None, None)
     marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
@@ -60,5 +63,6 @@ def make_rows(
         )
         | item.part.marks
         | marks
+        | ({} if judge is None else judge.fields(item.host, item.part))
         for item in found
     ]

@@ -33,6 +33,7 @@ class StandardOutput(Destination):
         say: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(STANDARD_OUTPUT, run)
+        self.kind = "stdout"
         self.outlives_reader = run.endless
         self._say = say
         self._printer = _printer(format, run, stream)

@@ -19,6 +19,7 @@ from superhosts.zone import shows_local
 NAMED = 4  # sites that a table names per host
 GAP = 2  # spaces between two columns
 FIXED = "\N{NO-BREAK SPACE}"  # between a site and its number, where no line is broken
+MOST_NAME = 40  # characters of a host's name
 LEAST_ROOM = 24  # characters of the last column, in which the sites of a hub are wrapped
 EXACT, PEERS, INTERVAL = "peers (exact)", "peers", "95 % interval"
 NOUNS = (PEERS, "ports", "host-ports")  # what is counted
@@ -39,6 +40,8 @@ class Columns(NamedTuple):
     interval: bool = False
     sites: bool = False  # that saw the host, in rows of a hub
     counts: str = ""  # what is counted, if not peers
+    pattern: bool = False  # what the peers look like, where there is evidence
+    name: bool = False  # a label, a name or the network of a host, where one was looked for
 
     def united(self, other: Columns) -> Columns:
         """Return the columns that either has."""
@@ -53,7 +56,14 @@ def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
     }
     interval = any(not row["exact"] for row in rows)
     counts = max((row.get("counts", "") for row in rows), default="")
-    return Columns(**differs, interval=interval, sites=any("sites" in row for row in rows), counts=counts)
+    return Columns(
+        **differs,
+        interval=interval,
+        sites=any("sites" in row for row in rows),
+        counts=counts,
+        pattern=any("pattern" in row for row in rows),
+        name=any(_name(row) for row in rows),
+    )
 
 
 def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
@@ -64,9 +74,17 @@ def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
     cells |= {"side": row["side"]} if columns.side else {}
     cells |= {"direction": row["direction"]} if columns.direction else {}
     noun = columns.counts or PEERS
-    if not columns.interval:
-        return cells | {f"{noun} (exact)": peers_text(row)}
-    return cells | {noun: peers_text(row), INTERVAL: interval(row)}
+    cells |= (
+        {noun: peers_text(row), INTERVAL: interval(row)} if columns.interval else {f"{noun} (exact)": peers_text(row)}
+    )
+    cells |= {"pattern": row.get("pattern") or ""} if columns.pattern else {}
+    return cells | ({"name": _name(row)} if columns.name else {})
+
+
+def _name(row: Row) -> str:
+    """Return how a host is called: by its operator, by DNS, or by whose network it is in."""
+    network = " ".join(filter(None, (f"AS{row['asn']}" if row.get("asn") else "", row.get("as_name"))))
+    return printable(row.get("label") or row.get("name") or network or row.get("country") or "", MOST_NAME)
 
 
 def widths_of(lines: Sequence[Mapping[str, str]], least: Widths) -> dict[str, int]:

@@ -40,9 +40,12 @@ from superhosts.errors import (
     UnreadableError,
     UsageError,
 )
+from superhosts.evidence.patterns import Verdict
+from superhosts.evidence.sample import Evidence
+from superhosts.evidence.verdicts import Judge
 from superhosts.hashing import DEFAULT_KEY, fingerprint
 from superhosts.pairs import Part, Window
-from superhosts.results import SuperHosts
+from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.contacts import searched, with_unanswered
 from superhosts.sketches.grammar import MOST_PARTS, read_fields
 from superhosts.sketches.header import (
@@ -77,6 +80,7 @@ class Sketch(Mergeable):
         self.entries: list[Entry] = []
         self.unlisted = False  # True if some sites or entries were dropped to bound the header
         self.partial = False  # True if a scan was interrupted before the end of this window or of a merged one
+        self.evidence: Evidence | None = None  # a sample of the pairs; None: nobody has asked for it
         self._files: dict[Part, str] = {}  # the file that each part came from first, for messages
         # Cache of `_known`: the list of entries, how many of them it covers, and their texts.
         self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())
@@ -109,9 +113,10 @@ class Sketch(Mergeable):
 
     @property
     def memory(self) -> int:
-        """Bytes of all detectors."""
+        """Bytes of all detectors, and of the evidence."""
         with self._held():
-            return sum(detector.memory for detector in self.parts.values())
+            sample = self.evidence.memory if self.evidence else 0
+            return sum(detector.memory for detector in self.parts.values()) + sample
 
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers in any part, sorted by peers in descending order."""
@@ -159,6 +164,12 @@ class Sketch(Mergeable):
         """Estimate the peers of many hosts, as `estimate` does."""
         return self.estimate(hosts)
 
+    def verdict(self, row: SuperHost) -> Verdict | None:
+        """Return what the peers of a row's host look like, with the reason; None without evidence."""
+        with self._held():
+            evidence = self.evidence
+        return None if evidence is None else Judge(evidence).verdict(row.host, row.part)
+
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch into this one, and return it.
 
@@ -167,6 +178,7 @@ class Sketch(Mergeable):
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
+            self._add_evidence(other.evidence)
             new: dict[Part, Detector] = {}
             for part, detector in other.parts.items():
                 if part in self.parts:
@@ -205,6 +217,7 @@ class Sketch(Mergeable):
                 self.merge(_build(reader, header, secret, place))
                 self._note_file(header)
                 return self
+            self._add_evidence(_read_evidence(reader, header, secret))
             fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
             added = header.memory - sum(
                 kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
@@ -237,6 +250,15 @@ class Sketch(Mergeable):
             self.partial |= header.partial
             self._note_file(header)
         return self
+
+    def _add_evidence(self, other: Evidence | None) -> None:
+        """Merge a sample of pairs. Raise MergeError if it was made with another key."""
+        if other is None or self.evidence is None:
+            self.evidence = self.evidence or other
+            return
+        if self.evidence.key != other.key:
+            raise MergeError(f"cannot merge: evidence with key {other.key} into evidence with key {self.evidence.key}")
+        self.evidence = self.evidence.merged(other)
 
     def _check_mergeable(self, kinds: Mapping[Part, Kind], files: Mapping[Part, str]) -> None:
         """Raise MergeError if another sketch was made with other settings. If it is from a file, name both files."""
@@ -306,7 +328,7 @@ class Sketch(Mergeable):
         with self._held():
             for detector in self.parts.values():
                 detector.clear()
-            self.entries, self.unlisted, self.partial = [], False, False
+            self.entries, self.unlisted, self.partial, self.evidence = [], False, False, None
 
     def __repr__(self) -> str:
         with self._held():
@@ -337,13 +359,15 @@ class Sketch(Mergeable):
                 "counters": self.entries,
                 **({"unlisted": True} if self.unlisted else {}),
                 **({"partial": True} if self.partial else {}),
+                **({"evidence": {"pairs": self.evidence.size, "key": self.evidence.key}} if self.evidence else {}),
             }
             header = compose_header(parts, notes)
+            sample = self.evidence.stored() if self.evidence else {}
             try:
                 read_fields(json.loads(json.dumps(header)))
             except ValueError as error:  # Never write a file that could not be read back.
                 raise UsageError(f"{name_of(path)}: cannot be saved: {error}") from None
-            write_parts(path, header, parts)
+            write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in sample.items()})
 
     @classmethod
     def _of_sketch(cls, sketch: Sketch) -> Self:
@@ -356,7 +380,14 @@ class Sketch(Mergeable):
             return False
         with self._held(other):
             notes = [
-                (each.window, each.sites, set(map(entry_text, each.entries)), each.unlisted, each.partial)
+                (
+                    each.window,
+                    each.sites,
+                    set(map(entry_text, each.entries)),
+                    each.unlisted,
+                    each.partial,
+                    each.evidence,
+                )
                 for each in (self, other)
             ]
             return notes[0] == notes[1] and self.parts == other.parts
@@ -443,7 +474,18 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
         for number, (part, arrays) in enumerate(buffers.items()):
             with array_errors(reader.name, number):
                 sketch.parts[part].load_arrays(arrays)
+    sketch.evidence = _read_evidence(reader, header, secret)
     return sketch
+
+
+def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidence | None:
+    """Return the sample of pairs of a file."""
+    if header.evidence is None:
+        return None
+    names = {array["name"] for array in reader.header["arrays"]}
+    with header_errors(reader.name):
+        stored = {f: reader.read_array(f"evidence/{f}") for f in (4, 6) if f"evidence/{f}" in names}
+        return Evidence.loaded(secret, header.evidence.pairs, stored)
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:

@@ -17,6 +17,7 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
+from superhosts.evidence import sample
 from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
 from superhosts.pairs import (
     CONTACT_DIRECTIONS,
@@ -35,6 +36,7 @@ from superhosts.pairs import (
 
 # A contact that is unanswered is the difference of two others, and not stored.
 _DIRECTIONS = (*DIRECTIONS, *(each for each in CONTACT_DIRECTIONS if not each.startswith("unanswered")))
+EVIDENCE_ARRAYS = {f"evidence/{family}": width for family, width in sample.WIDTHS.items()}  # name: words of a row
 MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS)
 
 
@@ -47,6 +49,14 @@ class Fields(NamedTuple):
     kinds: dict[Part, Kind]
     unlisted: bool
     partial: bool
+    evidence: EvidenceKind | None = None
+
+
+class EvidenceKind(NamedTuple):
+    """What a header says of its sample of pairs."""
+
+    pairs: int  # most pairs of each address family
+    key: str
 
 
 def read_fields(header: Mapping[str, Any]) -> Fields:
@@ -62,7 +72,13 @@ def read_fields(header: Mapping[str, Any]) -> Fields:
     if len(sites) < len(fields["sites"]):
         raise FieldError("sites", "lists a site twice")
     return Fields(
-        fields["window"], sites, fields["counters"], kinds, fields.get("unlisted", False), fields.get("partial", False)
+        fields["window"],
+        sites,
+        fields["counters"],
+        kinds,
+        fields.get("unlisted", False),
+        fields.get("partial", False),
+        EvidenceKind(**fields["evidence"]) if "evidence" in fields else None,
     )
 
 
@@ -83,9 +99,17 @@ def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, K
     return part, Kind(detector.name, fields["key"], geometry, host, "merge" not in detector.broken_laws)
 
 
-def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> None:
-    """Check that the arrays are exactly those that the parts need, with the right types and shapes."""
+def check_arrays(
+    kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]], evidence: EvidenceKind | None = None
+) -> None:
+    """Check that the arrays are exactly those that the parts and the evidence need, with the right types and shapes."""
+    names = {array["name"] for array in arrays}
     expected = {
+        name: ArrayShape((None, width))
+        for name, width in EVIDENCE_ARRAYS.items()
+        if evidence is not None and name in names
+    }
+    expected |= {
         array_name(number, name): shape
         for number, kind in enumerate(kinds.values())
         for name, shape in shapes_of(number, kind, arrays).items()
@@ -210,6 +234,10 @@ _HEADER = record(
         "sites": sequence(name),
         "counters": sequence(_entry),
     },
-    {"unlisted": one_of(True), "partial": one_of(True)},
+    {
+        "unlisted": one_of(True),
+        "partial": one_of(True),
+        "evidence": record({"pairs": whole(sample.LEAST, sample.MOST), **_KEYED}),
+    },
 )
 window_field, sites_field = optional(_window), sequence(name)

@@ -23,7 +23,7 @@ from superhosts.fields import FieldError
 from superhosts.keys import keys_at_hand
 from superhosts.memory import memory_left
 from superhosts.pairs import Part, Window
-from superhosts.sketches.grammar import check_arrays, read_fields, shapes_of
+from superhosts.sketches.grammar import EvidenceKind, check_arrays, read_fields, shapes_of
 from superhosts.text import counted, either, printable
 from superhosts.units import format_size, parse_size
 
@@ -44,12 +44,14 @@ class Stored:
     kinds: dict[Part, Kind]  # in the order of the file
     unlisted: bool  # True if some sites or counters were dropped to bound the header
     partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
+    evidence: EvidenceKind | None  # its sample of pairs
     memory: int  # bytes of its detectors once they are loaded
 
     @property
     def keys(self) -> set[str]:
         """The fingerprints of the keys that the file was written with; none if nothing in it is hashed."""
-        return {kind.key for kind in self.kinds.values() if kind.key is not None}
+        sample = {self.evidence.key} if self.evidence else set()
+        return {kind.key for kind in self.kinds.values() if kind.key is not None} | sample
 
     def secret(self, key: bytes | str | None) -> bytes:
         """Return the key of this file: `key`, or without one the key at hand that the file names by its fingerprint.
@@ -111,7 +113,7 @@ def describe(reader: CubeReader, limit: int) -> Stored:
     check_memory(reader.array_bytes(), limit, reader.name)
     try:
         fields = read_fields({name: value for name, value in reader.header.items() if name != "arrays"})
-        check_arrays(fields.kinds, reader.header["arrays"])
+        check_arrays(fields.kinds, reader.header["arrays"], fields.evidence)
     except FieldError as error:
         raise SketchFileError(f"header {error}", file=reader.name) from None
     memory = _memory_of(fields.kinds, reader.header["arrays"])

@@ -18,19 +18,19 @@ from superhosts.cli._options import (
     OUTPUT,
     SITE,
     TO,
-    ConfigFile,
     EndlessTrafficOptions,
     Exact,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
     MemoryTotal,
     OutputQueueOptions,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
     shown,
     worded,
 )
+from superhosts.cli._signals import sighup_held
 
 LOCAL = "nats://127.0.0.1:4222"
 
@@ -77,9 +77,9 @@ class Edge:
     with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
     super hosts, which stay here.
 
-    With --slide, a sketch of every slide is sent, so that each packet travels once; to a hub these are windows as long
-    as the slide, and superhosts hosts --union makes longer ones of its archive. The rows of --output are those of the
-    windows that overlap. After a restart, the first of them lack what came before it.
+    With --slide, a sketch of every slide is sent, so that each packet travels once. A hub with the same --window and
+    --slide makes windows that overlap of them; to any other hub these are windows as long as the slide. The rows of
+    --output are those of the windows that overlap. After a restart, the first of them lack what came before it.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
     (or geometry) and detector, and all edges the same window. A hub refuses other sketches. They are kept in the spool,
@@ -92,6 +92,7 @@ class Edge:
         superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
     """
 
+    around: ClassVar = (sighup_held,)
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -122,5 +123,4 @@ class Edge:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)

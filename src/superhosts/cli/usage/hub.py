@@ -15,17 +15,19 @@ from superhosts.cli._options import (
     NATS,
     NKEY,
     SITE,
+    SLIDE,
     STATE,
     TLS_CA,
     TLS_CERT,
     TO,
-    ConfigFile,
+    WINDOW,
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
-    LocalTime,
+    ServiceOptions,
     SpoolCap,
     WantedOptions,
+    shown,
     worded,
 )
 from superhosts.cli._signals import sighup_held
@@ -100,6 +102,47 @@ class HubLinkOptions(LinkOptions):
 
 
 @dataclass(frozen=True)
+class HubWindowOptions:
+    """Which windows are reported, and how long the hub waits for their sketches."""
+
+    panel: ClassVar = "Windows"
+    window: Annotated[
+        str | None,
+        shown(
+            worded(
+                WINDOW,
+                "Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
+                "--window of the edges.",
+            ),
+            "whatever windows the edges send",
+        ),
+    ] = None
+    slide: Annotated[
+        str | None,
+        shown(
+            worded(
+                SLIDE,
+                "The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that "
+                "has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and "
+                "three more.",
+            ),
+            "none: the windows are those that the edges send",
+        ),
+    ] = None
+    grace: Annotated[
+        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
+    ] = "60s"
+    late: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            callback=check_seconds,
+            help="How long a late sketch re-opens its window (longer with --archive).",
+        ),
+    ] = "1d"
+
+
+@dataclass(frozen=True)
 class ArchiveOptions:
     """What is kept, and for how long."""
 
@@ -153,12 +196,17 @@ class Hub:
     """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
 
     Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
-    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys, certificates
-    and the file of --output.
+    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
+    certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
+
+    With --window and --slide, which the edges have, too, windows overlap: the hub merges the panes that the edges send
+    and reports the windows made of them. A late sketch revises the windows that its pane is in. The archive and an
+    upstream hub get the panes.
 
     Examples:
         superhosts hub --sites ams,fra,nyc --json
         superhosts hub --from /mnt/fleet --archive archive --keep 90d
+        superhosts hub --sites ams,fra,nyc --window 5m --slide 30s --json
         superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key
     """
 
@@ -174,17 +222,7 @@ class Hub:
             show_default="those of the last 12 windows",
         ),
     ] = field(default_factory=list)
-    grace: Annotated[
-        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
-    ] = "60s"
-    late: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            callback=check_seconds,
-            help="How long a late sketch re-opens its window (longer with --archive).",
-        ),
-    ] = "1d"
+    windows: HubWindowOptions = field(default_factory=HubWindowOptions)
     way_in: WayInOptions = field(default_factory=WayInOptions)
     link: HubLinkOptions = field(default_factory=HubLinkOptions)
     archive: ArchiveOptions = field(default_factory=ArchiveOptions)
@@ -192,8 +230,7 @@ class Hub:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
     ] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -15,17 +15,17 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
-    ConfigFile,
     Counters,
     EndlessResultOptions,
     EndlessTrafficOptions,
-    LocalTime,
     MemoryTotal,
     PairCubeOptions,
     Quiet,
     ScanWantedOptions,
+    ServiceOptions,
     worded,
 )
+from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import check_seconds
 
 
@@ -38,7 +38,8 @@ class Watch:
     needed. To capture needs rights: docs/live.md says how to give them.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
-    signal, at least half a second later, ends it at once.
+    signal, at least half a second later, ends it at once. SIGHUP reloads rules, lists, --threshold, --top and
+    destinations, and opens the files of --output again.
 
     Examples:
         superhosts watch live:eth0 --inner private
@@ -47,6 +48,7 @@ class Watch:
         superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
     """
 
+    around: ClassVar = (sighup_held,)
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help=f"{INPUTS} A folder is followed, as new files come.")
     ]
@@ -67,7 +69,6 @@ class Watch:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
-    config: ConfigFile = None
-    local_time: LocalTime = False
+    service: ServiceOptions = field(default_factory=ServiceOptions)
     counters: Counters = None
     quiet: Quiet = False

@@ -164,6 +164,12 @@ class Cube(ColumnSketch):
         """True as long as the cube counts exactly: until more than `geometry.exact_pairs` distinct pairs came."""
         return self._pairs() is not None
 
+    @locked
+    def exact_count(self) -> int | None:
+        """Return the number of distinct pairs if the cube is exact, else None."""
+        pairs = self._pairs()
+        return None if pairs is None else pairs.pairs
+
     def _pairs(self) -> PairSet | None:
         """Return the set of all pairs if the cube is exact."""
         return self.engine.settle() if isinstance(self.engine, Stages) else None

@@ -1,0 +1,69 @@
+"""What others learn about a service while it runs: a monitoring system (--metrics) and a service manager (systemd)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from superhosts._version import __version__
+from superhosts.cli._console import log_status, tell
+from superhosts.cli._options import ServiceOptions
+from superhosts.cli._service import Reloads
+from superhosts.cli._systemd import ServiceManager
+from superhosts.metrics.address import parse_place
+from superhosts.metrics.health import Health
+from superhosts.metrics.readings import Reading, of_log, of_program, of_reloads, of_windows
+from superhosts.metrics.serving import check_installed, open_endpoint
+from superhosts.metrics.windows import LastWindow
+from superhosts.notices import Notice
+from superhosts.text import counted
+
+
+class Monitor:
+    """Takes the beats of the main loop, and answers questions about the service."""
+
+    def __init__(self, command: str, options: ServiceOptions, manager: ServiceManager | None = None) -> None:
+        """Check the options. MissingExtraError: the package that writes metrics is not installed."""
+        self.health, self.last = Health(), LastWindow()
+        self.manager = ServiceManager() if manager is None else manager
+        self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"
+        self._command = command
+        self._place = None if options.metrics is None else parse_place(options.metrics)
+        if self._place is not None:
+            check_installed()
+
+    @property
+    def is_asked(self) -> bool:
+        """True if metrics are asked for: what only they need is measured."""
+        return self._place is not None
+
+    def beat(self) -> None:
+        """Take note that the main loop moves. The loop calls this, and no other thread."""
+        self.health.beat()
+        self.manager.beat(self.status)
+
+    def stopping(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """Return what a signal calls to stop the service."""
+
+        def act() -> None:
+            self.manager.stopping()
+            stop()
+
+        return act
+
+    @contextmanager
+    def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
+        """Answer with these readings, and those that all services have, while the context is open."""
+        if self._place is None:
+            yield
+            return
+        own = [of_program(self._command, __version__, self.health), of_log(log_status), of_windows(self.last)]
+        if reloads is not None:
+            own.append(of_reloads(lambda: len(reloads.failed)))
+        server = open_endpoint(self._place, self.health, [*own, *readings])
+        url = f"http://{server.place}/metrics"
+        tell(Notice(f"metrics at {url}", "metrics", url=url))
+        try:
+            yield
+        finally:
+            server.close()

@@ -1,0 +1,151 @@
+"""What monitoring reads of each service: hooks into its parts, conditions of being ready, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from superhosts.alerts.desk import AlertDesk
+from superhosts.cli._monitoring import Monitor
+from superhosts.cli._service import Reloads
+from superhosts.cli._signals import reloaded_by_sighup
+from superhosts.cli._summary import REASONS
+from superhosts.cli._views import View
+from superhosts.fleet.edge import Edge
+from superhosts.fleet.hub import Hub
+from superhosts.fleet.intake import Intake
+from superhosts.fleet.link import Receiver, Sender
+from superhosts.fleet.localrows import LocalRows
+from superhosts.fleet.report import HubReport
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import WindowStore
+from superhosts.metrics import readings
+from superhosts.metrics.readings import Reading
+from superhosts.metrics.sites import Sites
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.scan import Scan
+from superhosts.reports.base import Destination, Report
+from superhosts.reports.fanout import Destinations
+from superhosts.text import counted
+
+
+def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
+    """Observe the windows and packets of a scan."""
+
+    def note(result: WindowResult) -> None:
+        monitor.last.note(result.window, len(result.found), is_new=result.revision == 1)
+        if monitor.is_asked and result.stored is not None:
+            monitor.last.note_sketch(result.stored)
+
+    scan.on_window = note
+    return [readings.of_scan(scan, REASONS)]
+
+
+def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
+    """Observe a watch."""
+    return [*observe_scan(monitor, scan), readings.of_restoring(lambda: scan.restoring)]
+
+
+class ObservedView:
+    """A view of a run that is observed, too: each step is a beat of its main loop."""
+
+    def __init__(
+        self, view: View, monitor: Monitor, reloads: Reloads, observe: Callable[[Scan], list[Reading]]
+    ) -> None:
+        self.run: Scan | None = None
+        self._view, self._monitor, self._reloads, self._observe = view, monitor, reloads, observe
+
+    @contextmanager
+    def of(self, run: Scan) -> Iterator[None]:
+        """Show and observe this run until the context is left."""
+        self.run = run
+        serving = self._monitor.serving(self._observe(run), self._reloads)
+        with reloaded_by_sighup(self._reloads.ask), serving, self._view.of(run):
+            yield
+            self._monitor.manager.stopping()
+
+    def step(self, position: int, packets: int) -> None:
+        """Show how far it is."""
+        self._view.step(position, packets)
+        self._reloads.run_if_asked()
+        self._monitor.beat()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Make room while results are printed."""
+        return self._view.paused()
+
+    def add(self, report: Report) -> None:
+        """Take note of a window that has closed."""
+        self._view.add(report)
+
+
+def observe_edge(
+    monitor: Monitor, run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None
+) -> list[Reading]:
+    """Observe an edge. It is ready when its link works and the hub has the windows of earlier runs."""
+    earlier = {path.name for path in spool.waiting()}
+
+    def why_not_replayed() -> str:
+        left = earlier.intersection(path.name for path in spool.waiting())
+        return f"windows of earlier runs that wait for the hub: {len(left)}" if left else ""
+
+    run.on_wait = monitor.beat
+    monitor.health.look_at(lambda: readings.why_no_link(sender.counters))
+    monitor.health.look_at(why_not_replayed)
+    monitor.status = lambda: f"{counted(monitor.last.closed, 'window')} closed, {len(spool.waiting())} in the spool"
+    found = observe_scan(monitor, scan)
+    found += [readings.of_edge(run.counters), readings.of_spool(spool), readings.of_link(sender.counters)]
+    if rows is not None:
+        found.append(readings.of_restoring(lambda: scan.restoring))
+        found.append(readings.of_destinations(lambda: {"rows": rows.destinations()}))
+    return found
+
+
+def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Reading]:
+    """Observe the destinations of rows and of alerts, and the alerts."""
+
+    def destinations() -> dict[str, list[Destination]]:
+        rows = [each for each in outputs.each() if each is not desk]
+        return {"rows": rows, "alerts": [] if desk is None else desk.receivers()}
+
+    return [readings.of_destinations(destinations), *([] if desk is None else [readings.of_alerts(desk)])]
+
+
+@dataclass(frozen=True)
+class HubParts:
+    """The parts of a hub that have something to say."""
+
+    hub: Hub
+    intake: Intake
+    store: WindowStore
+    receiver: Receiver
+    upstream: Spool | None = None
+
+
+def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
+    """Observe a hub. It is ready when its link works and all windows that were due at its start are reported."""
+    hub = parts.hub
+    sites = Sites(parts.intake.roster.heard, hub.settings.sites)
+
+    def note(report: HubReport) -> None:
+        if report.window is not None:
+            sites.note(report.window, report.sites, report.missing)
+            monitor.last.note(report.window, len(report.rows), is_new=report.revision == 1)
+
+    hub.on_report = note
+    if monitor.is_asked:
+        hub.reporter.on_union = monitor.last.note_sketch
+    hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
+    monitor.health.look_at(lambda: readings.why_no_link(parts.receiver.counters))
+    monitor.health.look_at(lambda: "" if hub.has_caught_up else "windows of earlier runs are being reported")
+    monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
+    return [
+        readings.of_sites(sites),
+        readings.of_hub(hub, lambda: len(parts.store.windows())),
+        readings.of_intake(parts.intake),
+        readings.of_link(parts.receiver.counters),
+        readings.of_merging(hub.merging),
+        readings.of_restoring(lambda: hub.reporter.restoring),
+        *([] if parts.upstream is None else [readings.of_spool(parts.upstream)]),
+    ]

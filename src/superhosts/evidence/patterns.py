@@ -1,0 +1,219 @@
+"""What the pairs of a host look like, in words: a table of rules, of which the first that holds names the pattern.
+
+A rule holds only if the sample leaves no doubt: `low` and `high` are the bounds of a share, not the share itself. If no
+rule holds, the pattern is unknown, which is better than a wrong name. A pattern says what traffic looks like; it is no
+proof of anybody's intent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from superhosts.evidence.summary import Share, Summary
+from superhosts.packetdetails import TCP, UDP
+from superhosts.text import counted
+
+LEAST_PAIRS: Final = 8  # sampled pairs from which on something is said
+MOST: Final = 0.6  # a share whose lower bound reaches this is "most"
+FEW: Final = 0.25  # a share whose upper bound is not above this is "few"
+
+WEB: Final = frozenset((TCP, port) for port in (80, 443, 8000, 8080, 8443)) | {(UDP, 443)}
+MAIL: Final = frozenset((TCP, port) for port in (25, 110, 143, 465, 587, 993, 995))
+DNS: Final = frozenset({(UDP, 53), (TCP, 53), (TCP, 853)})
+# Services that answer whoever asks, with more than was asked: DNS, NTP, SNMP, SSDP, memcached, CLDAP and others.
+REFLECTING: Final = DNS | {
+    (UDP, port) for port in (17, 19, 69, 111, 123, 137, 161, 389, 500, 520, 1434, 1900, 3283, 3702, 5353, 11211, 27015)
+}
+
+
+class Pattern(NamedTuple):
+    """One rule: the name of a pattern, when it holds, and why in words."""
+
+    name: str
+    holds: Callable[[Summary], bool]
+    reason: Callable[[Summary], str]
+
+
+class Verdict(NamedTuple):
+    """What a host's evidence looks like."""
+
+    pattern: str | None  # None: too few of its pairs were sampled
+    reason: str
+    summary: Summary
+
+
+# Questions that rules ask
+
+
+def _probes(summary: Summary) -> bool:
+    """Return True if the host asks, and most get no answer."""
+    return summary.opened.low >= MOST and _silent(summary).low >= 0.5
+
+
+def _silent(summary: Summary) -> Share:
+    """Return the share of peers that do not answer. If one direction alone comes by, only attempts to connect tell."""
+    return Share(summary.pairs - summary.answered.hits, summary.pairs) if summary.sees_both else summary.failed
+
+
+def _few_services(summary: Summary) -> bool:
+    """Return True if most pairs use one of at most three services of the peers, or ICMP."""
+    first = [share for service, share in summary.services[:3] if not service.at_host]
+    return bool(first) and Share(sum(each.hits for each in first), first[0].of).low >= MOST
+
+
+def _at_host(summary: Summary) -> bool:
+    """Return True if most peers ask the host for something."""
+    return summary.asked.low >= MOST
+
+
+def _serves(summary: Summary, ports: frozenset[tuple[int, int]]) -> bool:
+    """Return True if most peers use one of these services of the host, and are answered."""
+    return summary.at(ports, host=True).low >= MOST and summary.answered.low >= 0.5
+
+
+# Reasons
+
+
+def _percent(share: Share) -> str:
+    value = share.value
+    return "0 %" if value is None else f"{100 * value:.0f} %"
+
+
+def _main(summary: Summary) -> str:
+    return f"{_percent(summary.main[1])} on {summary.main[0].name}" if summary.main else "services unknown"
+
+
+def _probing(summary: Summary) -> str:
+    silent = _percent(_silent(summary))
+    packets = counted(round(summary.packets_a_peer, 1), "packet")
+    return f"it asks, {silent} do not answer, {_main(summary)}, {packets} a peer"
+
+
+def _sweeping(summary: Summary) -> str:
+    length = min(summary.nets)
+    return f"{_probing(summary)}, {_percent(summary.densest)} of the peers in one /{length}"
+
+
+def _ports(summary: Summary) -> str:
+    ports = counted(round(summary.ports_a_peer), "port")
+    return f"it asks for {ports} of a peer, {_percent(summary.failed)} of attempts fail"
+
+
+def _flooded(summary: Summary) -> str:
+    if summary.unsolicited.low >= 0.5:
+        return f"{_percent(summary.unsolicited)} of the peers answer what the host never asked, {_main(summary)}"
+    if summary.one_way.low >= 0.5:
+        return f"{_percent(summary.one_way)} of the peers send to it and get nothing back, {_main(summary)}"
+    return f"{_percent(summary.failed_in)} of the peers that try to connect do not get through, {_main(summary)}"
+
+
+def _crowded(summary: Summary) -> str:
+    return (
+        f"{_percent(summary.asked)} of the peers ask it, {_percent(summary.answered)} get an answer, {_main(summary)}"
+    )
+
+
+def _mixed(summary: Summary) -> str:
+    both = f"it asks {_percent(summary.opened)} of its peers and {_percent(summary.asked)} ask it"
+    return f"{both}, {_kinds(summary)}"
+
+
+def _scanned(summary: Summary) -> str:
+    asked = f"{_percent(summary.asked)} of the peers ask it, for {_kinds(summary)}"
+    return f"{asked}, {_percent(summary.answered)} get an answer"
+
+
+def _kinds(summary: Summary) -> str:
+    return f"{counted(summary.kinds.hits, 'service')} in {counted(summary.kinds.of, 'pair')}"
+
+
+def _surfing(summary: Summary) -> str:
+    return f"it asks {_percent(summary.opened)} of its peers, {_percent(summary.answered)} answer, {_main(summary)}"
+
+
+# The table
+
+
+def _is_flood(summary: Summary) -> bool:
+    """Return True if peers send, and nothing comes back: attempts that fail, or answers to nothing."""
+    if summary.unsolicited.low >= 0.5:
+        return True
+    if summary.one_way.low >= 0.8 and summary.at(REFLECTING - DNS, host=False).low >= MOST:
+        return True
+    failing = summary.failed_in.low >= 0.5 or (summary.sees_both and summary.one_way.low >= 0.8)
+    return failing and _at_host(summary) and _few_own_services(summary)
+
+
+def _few_own_services(summary: Summary) -> bool:
+    """Return True if most peers ask for one of at most three services of the host."""
+    first = [share for service, share in summary.services[:3] if service.at_host]
+    return bool(first) and Share(sum(each.hits for each in first), first[0].of).low >= MOST
+
+
+def _is_scanned(summary: Summary) -> bool:
+    """Return True if peers ask for all kinds of services, and many get no answer."""
+    silent = summary.failed_in.low >= 0.3 or (summary.sees_both and summary.one_way.low >= 0.3)
+    return _at_host(summary) and silent and summary.kinds.hits >= summary.kinds.of / 10 and summary.kinds.hits >= 8
+
+
+def _is_peer_to_peer(summary: Summary) -> bool:
+    """Return True if hosts ask each other for services that have no common port."""
+    known = summary.kinds
+    main = summary.main
+    if main is None or known.of < LEAST_PAIRS:
+        return False
+    usual = summary.at(WEB | MAIL | DNS, host=False)
+    return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and summary.opened.low >= 0.2
+
+
+PATTERNS: Final = (
+    Pattern(
+        "vertical scan",
+        lambda each: each.opened.low >= MOST and each.ports_a_peer >= 15 and each.failed.low >= 0.3,
+        _ports,
+    ),
+    Pattern(
+        "prefix sweep",
+        lambda each: _probes(each) and _few_services(each) and each.densest.low >= 0.6,
+        _sweeping,
+    ),
+    Pattern("horizontal scan", lambda each: _probes(each) and _few_services(each), _probing),
+    Pattern("DDoS or flash crowd", _is_flood, _flooded),
+    Pattern("scanned by many", _is_scanned, _scanned),
+    Pattern("mail server", lambda each: _serves(each, MAIL), _crowded),
+    Pattern("web server", lambda each: _serves(each, WEB), _crowded),
+    Pattern(
+        "reflector or resolver",
+        lambda each: (
+            _serves(each, REFLECTING)
+            or (each.at(DNS, host=False).low >= MOST and each.answered.low >= 0.5 and each.opened.low >= MOST)
+        ),
+        lambda each: _surfing(each) if each.opened.hits > each.asked.hits else _crowded(each),
+    ),
+    Pattern("peer-to-peer", _is_peer_to_peer, _mixed),
+    Pattern(
+        "client, proxy or NAT",
+        lambda each: (
+            each.opened.low >= MOST and each.answered.low >= 0.5 and each.at(WEB | MAIL | DNS, host=False).low >= 0.4
+        ),
+        _surfing,
+    ),
+    Pattern(
+        "DDoS or flash crowd",
+        lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_own_services(each),
+        _crowded,
+    ),
+)
+UNKNOWN: Final = "unknown"
+NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)
+
+
+def judge(summary: Summary) -> Verdict:
+    """Return the pattern of the first rule that holds."""
+    if summary.pairs < LEAST_PAIRS:
+        return Verdict(None, f"only {counted(summary.pairs, 'pair')} of it in the sample", summary)
+    for pattern in PATTERNS:
+        if pattern.holds(summary):
+            return Verdict(pattern.name, pattern.reason(summary), summary)
+    return Verdict(UNKNOWN, f"{_mixed(summary)}, {_percent(summary.answered)} answered", summary)

@@ -1,0 +1,299 @@
+"""The sampled pairs of one host in a few numbers: what its peers and its packets look like."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.evidence.marks import distinct
+from superhosts.evidence.rows import DEEDS, HIGHER_PORTS, LOWER_PORTS, PACKETS, SERVICE, Rows
+from superhosts.evidence.sample import Evidence, ends_of
+from superhosts.evidence.sightings import (
+    ACCEPTS,
+    ATTEMPT,
+    CLASS_AT,
+    CONNECTED,
+    ERROR,
+    HIGH_END,
+    NO_SERVICE,
+    PORT_AT,
+    PORTLESS,
+    PROTOCOL_AT,
+    REFUSES,
+    REPLY,
+    REQUEST,
+    SENT_OTHER,
+    SENT_UDP,
+)
+from superhosts.lens import protocol_name
+from superhosts.pairs import MASK64, Part
+
+SAMPLE_PEERS = 10
+MAIN_PORTS = 5
+CONFIDENCE = 1.96  # of a share's bounds
+LEAST_TWO_WAY = 0.5  # of the connections: if fewer show both directions, the other one takes another way
+NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Bools = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+
+class Share(NamedTuple):
+    """How many of some sampled pairs have a property. With few of them the bounds (Wilson's) are far apart."""
+
+    hits: int
+    of: int
+
+    @property
+    def value(self) -> float | None:
+        """The share; None if there is nothing to be shared."""
+        return self.hits / self.of if self.of else None
+
+    @property
+    def low(self) -> float:
+        """The share is not lower than this, with 97.5 % confidence; 0 if nothing is known."""
+        return self._bound(-1) if self.of else 0.0
+
+    @property
+    def high(self) -> float:
+        """The share is not higher than this; 1 if nothing is known."""
+        return self._bound(1) if self.of else 1.0
+
+    def _bound(self, sign: int) -> float:
+        share, z2 = self.hits / self.of, CONFIDENCE**2 / self.of
+        width = CONFIDENCE * sqrt(share * (1 - share) / self.of + z2 / (4 * self.of))
+        return min(max((share + z2 / 2 + sign * width) / (1 + z2), 0.0), 1.0)
+
+
+class Service(NamedTuple):
+    """A protocol and a port, or for ICMP and others the protocol alone, at the host or at its peers."""
+
+    protocol: int
+    port: int | None
+    at_host: bool
+
+    @property
+    def name(self) -> str:
+        """The service as rows have it: tcp/22."""
+        return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of a host from those of its pairs that are in the sample."""
+
+    pairs: int  # sampled pairs of the host
+    is_whole: bool  # all of its pairs are in the sample
+    sees_both: bool  # packets of both directions come by, so that silence means something
+    opened: Share  # the host asked the peer: it opened the connection, or the service is the peer's
+    asked: Share  # the peer asked the host
+    answered: Share  # both ends have sent; TCP: connections that came about
+    one_way: Share  # only the peer has sent
+    failed: Share  # of pairs in which the host tried to connect: no connection came about
+    failed_in: Share  # of pairs in which the peer tried to connect
+    unsolicited: Share  # the peer accepts or refuses what the host has never asked for, and then says no more
+    services: list[tuple[Service, Share]]  # the most frequent first
+    kinds: Share  # distinct services, of the pairs whose service is known
+    ports_a_peer: float  # distinct ports of a peer that the host used, in the mean
+    own_ports: float  # distinct ports of the host that a peer used, in the mean
+    packets_a_peer: float
+    nets: dict[int, int]  # prefix length: distinct prefixes of the sampled peers
+    densest: Share  # peers in the most frequent of the shorter prefixes
+    peers: list[str]  # some of them, by their address
+
+    @cached_property
+    def main(self) -> tuple[Service, Share] | None:
+        """The most frequent service."""
+        return self.services[0] if self.services else None
+
+    def at(self, ports: frozenset[tuple[int, int]], *, host: bool) -> Share:
+        """Return the share of pairs that use one of these services, at the host or at its peers."""
+        of = self.services[0][1].of if self.services else 0
+        hits = sum(
+            share.hits
+            for service, share in self.services
+            if service.at_host == host and (service.protocol, service.port) in ports
+        )
+        return Share(hits, of)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the summary as a row has it."""
+        return {
+            "pairs": self.pairs,
+            "complete": self.is_whole,
+            "answered": _rounded(self.answered.value),
+            "attempts": self.failed.of,
+            "failed": _rounded(self.failed.value),
+            "opened": _rounded(self.opened.value),
+            "ports": [
+                {"port": each.name, "at": "host" if each.at_host else "peer", "share": _rounded(share.value)}
+                for each, share in self.services[:MAIN_PORTS]
+            ],
+            "ports_per_peer": round(self.ports_a_peer, 1),
+            "packets_per_peer": round(self.packets_a_peer, 1),
+            "nets": {f"/{length}": count for length, count in self.nets.items()},
+            "peers": self.peers,
+        }
+
+
+class Summaries:
+    """Answers for one sample and one address family: the pairs of any host in it."""
+
+    def __init__(self, evidence: Evidence, family: int) -> None:
+        self._rows: Rows = evidence.rows.get(family, np.zeros((0, 10), np.uint64))
+        self._family = family
+        self._is_whole = evidence.is_whole(family)
+        lower, higher = ends_of(self._rows, family, evidence.secret)
+        count = len(self._rows)
+        ends = np.concatenate([lower, higher])
+        words = ends[:, 1] if family == 4 else ends[:, 0]
+        self._order = np.argsort(words, kind="stable")
+        self._words, self._ends = words[self._order], ends
+        self._count = count
+        # A capture of openings alone shows nobody who goes on.
+        self._openings_only = not _has(self._rows[:, DEEDS], CONNECTED | CONNECTED << HIGH_END).any()
+        self._sees_both = _sees_both(*_halves(self._rows[:, DEEDS], np.zeros(count, bool)))
+
+    def of(self, host: Network, part: Part) -> Summary:
+        """Return the summary of a host, which is an address or a prefix, in a part."""
+        rows, at_higher = self._pairs_of(host)
+        peers = self._ends[np.where(at_higher, rows, rows + self._count)]
+        mine, theirs = _halves(self._rows[rows, DEEDS], at_higher)
+        if part.way != "any" and len(rows):  # of a direction: pairs with packets in it
+            seen = (mine if part.way == "out" else theirs) != 0
+            rows, at_higher, peers, mine, theirs = (each[seen] for each in (rows, at_higher, peers, mine, theirs))
+        return self._summary(rows, at_higher, peers, mine, theirs)
+
+    def _pairs_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
+        """Return the rows in which an end is in the host, and whether that is the higher one."""
+        first, last = int(host.network_address), int(host.broadcast_address)
+        shift = 0 if self._family == 4 else 64  # of IPv6 the high word is sorted
+        begin = np.searchsorted(self._words, np.uint64(first >> shift), "left")
+        end = np.searchsorted(self._words, np.uint64(last >> shift), "right")
+        found = self._order[begin:end]
+        if self._family == 6 and host.prefixlen > 64:
+            low = self._ends[found, 1]
+            found = found[(low >= np.uint64(first & MASK64)) & (low <= np.uint64(last & MASK64))]
+        return found % max(self._count, 1), found >= self._count
+
+    def _summary(self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words) -> Summary:
+        whole = len(rows)
+        services, at_host, known = self._services(rows, at_higher)
+        tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
+        # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
+        joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
+        joined |= tried_in & (_has(theirs, CONNECTED) | (self._openings_only & _has(mine, ACCEPTS)))
+        joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
+        sends, gets = mine != 0, theirs != 0
+        if not self._sees_both:  # One direction has to tell: who goes on was accepted, who sends from its port answers.
+            joined |= _has(mine | theirs, CONNECTED)
+            sends, gets = sends | (known & ~at_host), gets | (known & at_host)
+        tcp = _has(mine | theirs, ATTEMPT | ACCEPTS | REFUSES | CONNECTED)
+        both = np.where(tcp, joined, sends & gets & ~_is_only(theirs, ERROR) & ~_is_only(mine, ERROR))
+        opened = tried | _has(mine, REQUEST) | (known & ~at_host & ~tried_in & sends)
+        asked = tried_in | _has(theirs, REQUEST) | (known & at_host & ~tried & gets)
+        answers_only = _has(theirs, ACCEPTS | REFUSES | REPLY) & ~_has(theirs, CONNECTED | REQUEST) & (mine == 0)
+        counts = Counter(zip(services[known].tolist(), at_host[known].tolist(), strict=True))
+        ranked = [
+            (_service(word, place), Share(count, int(known.sum())))
+            for (word, place), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        nets, densest = self._spread(peers)
+        ports = self._rows[rows][:, [LOWER_PORTS, HIGHER_PORTS]]
+        of_peer = np.where(at_higher, ports[:, 0], ports[:, 1])
+        of_host = np.where(at_higher, ports[:, 1], ports[:, 0])
+        return Summary(
+            pairs=whole,
+            is_whole=self._is_whole,
+            sees_both=self._sees_both,
+            opened=_share(opened),
+            asked=_share(asked),
+            answered=_share(both),
+            one_way=_share((mine == 0) & (theirs != 0)),
+            failed=_share(~joined[tried]),
+            failed_in=_share(~joined[tried_in]),
+            unsolicited=_share(answers_only),
+            services=ranked,
+            kinds=Share(len(counts), int(known.sum())),
+            ports_a_peer=_mean(distinct(of_peer[of_peer != 0])),
+            own_ports=_mean(distinct(of_host[of_host != 0])),
+            packets_a_peer=_mean(distinct(self._rows[rows, PACKETS])),
+            nets=nets,
+            densest=densest,
+            peers=self._some(rows, peers),
+        )
+
+    def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools]:
+        """Return protocol and port of each pair's service, whether it is the host's, and whether it is known."""
+        words = self._rows[rows, SERVICE]
+        at_host = (words & np.uint64(1) == 1) == at_higher
+        what = words & np.uint64((1 << 25) - 2)
+        portless = (words >> np.uint64(CLASS_AT)) == PORTLESS
+        what = np.where(portless, what | np.uint64(1), what)  # the last bit: it has no port
+        at_host &= ~portless  # A protocol without ports is nobody's service.
+        return what, at_host, words != np.uint64(NO_SERVICE)
+
+    def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
+        """Return how many prefixes the peers are in, and the share of the most frequent of the shorter ones."""
+        words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
+        nets, densest = {}, Share(0, 0)
+        for length in NETS[self._family]:
+            _, counts = np.unique(words >> np.uint64(bits - length), return_counts=True)
+            nets[length] = len(counts)
+            if densest.of == 0 and len(peers):
+                densest = Share(int(counts.max()), len(peers))
+        return nets, densest
+
+    def _some(self, rows: NDArray[np.int64], peers: Words) -> list[str]:
+        """Return some peers: those of the smallest hashes, which are as good as random."""
+        chosen = peers[np.argsort(rows)[:SAMPLE_PEERS]].tolist()
+        make = ipaddress.IPv4Address if self._family == 4 else ipaddress.IPv6Address
+        return [str(make(number)) for number in sorted(high << 64 | low for high, low in chosen)]
+
+
+def _service(word: int, at_host: bool) -> Service:
+    protocol, port = word >> PROTOCOL_AT & 0xFF, word >> PORT_AT & 0xFFFF
+    return Service(protocol, None if word & 1 else port, at_host)
+
+
+def _halves(deeds: Words, at_higher: Bools) -> tuple[Words, Words]:
+    """Return what the host has sent, and what its peers have."""
+    low, high = deeds & np.uint64((1 << HIGH_END) - 1), deeds >> np.uint64(HIGH_END)
+    return np.where(at_higher, high, low), np.where(at_higher, low, high)
+
+
+def _has(deeds: Words, bits: int) -> Bools:
+    return np.asarray(deeds & np.uint64(bits) != 0)
+
+
+def _is_only(deeds: Words, bit: int) -> Bools:
+    """Return True where nothing but ICMP of one kind was sent."""
+    others = ATTEMPT | ACCEPTS | REFUSES | CONNECTED | REQUEST | REPLY | ERROR | SENT_UDP | SENT_OTHER
+    return _has(deeds, bit) & ~_has(deeds, others & ~bit)
+
+
+def _sees_both(low: Words, high: Words) -> bool:
+    """Return True if packets of both directions come by: they do for connections, in which both ends have sent."""
+    both = (low != 0) & (high != 0)
+    connected = both[_has(low | high, CONNECTED)]
+    return bool(both.any()) and (len(connected) == 0 or float(connected.mean()) >= LEAST_TWO_WAY)
+
+
+def _share(flags: Bools) -> Share:
+    return Share(int(flags.sum()), len(flags))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,36 @@
+"""From a row to its verdict: the summary of a host's sampled pairs, and the pattern that it has."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from superhosts.evidence.patterns import Verdict, judge
+from superhosts.evidence.sample import Evidence
+from superhosts.evidence.summary import Summaries
+from superhosts.pairs import Host, Part, without_port
+
+
+class Judge:
+    """Answers for the sample of one window."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._summaries: dict[int, Summaries] = evidence.summaries
+
+    def verdict(self, host: Host, part: Part) -> Verdict:
+        """Return what the pairs of a host look like."""
+        network = ipaddress.ip_network(without_port(str(host)))
+        if network.version not in self._summaries:
+            self._summaries[network.version] = Summaries(self._evidence, network.version)
+        return judge(self._summaries[network.version].of(network, part))
+
+    def fields(self, host: Host, part: Part) -> dict[str, Any]:
+        """Return what a row says of its host."""
+        verdict = self.verdict(host, part)
+        return {"pattern": verdict.pattern, "reason": verdict.reason, "evidence": verdict.summary.fields()}
+
+
+def judge_of(evidence: Evidence | None) -> Judge | None:
+    """Return who judges by some evidence; None without."""
+    return None if evidence is None else Judge(evidence)

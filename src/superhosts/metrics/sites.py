@@ -1,0 +1,32 @@
+"""Which sites of a hub took part in its last window, and when each was heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from superhosts.pairs import Window
+
+
+class Sites:
+    """The sites of the window that ended last. One thread notes; any thread reads."""
+
+    def __init__(self, heard: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
+        """`heard` returns when something of each site arrived last. `expected`: the sites that were named."""
+        self.reporting: Sequence[str] = ()
+        self.missing: Sequence[str] = tuple(expected)
+        self._heard = heard
+        self._end = 0
+
+    def note(self, window: Window | None, reporting: Sequence[str], missing: Sequence[str]) -> None:
+        """Note a report. One of an earlier window changes nothing."""
+        end = 0 if window is None else window.end
+        if end >= self._end:
+            self._end, self.reporting, self.missing = end, tuple(reporting), tuple(missing)
+
+    def present(self) -> list[tuple[str, bool]]:
+        """Return each site, and whether it was in the last window; the missing ones first."""
+        return [(site, False) for site in sorted(self.missing)] + [(site, True) for site in sorted(self.reporting)]
+
+    def seen(self) -> list[tuple[str, float]]:
+        """Return each site that was heard, and when, the last one first."""
+        return sorted(self._heard().items(), key=lambda item: -item[1])

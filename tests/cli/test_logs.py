@@ -1,0 +1,144 @@
+"""Logs of services: text on a terminal, JSON elsewhere; rows alone on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleets import make_sketch, write_parcel
+from isolation import TEXT_LOGS
+from processes import Node, ending, make_edge, rows
+from traffic import three_windows, write
+from waiting import DEADLINE, wait_for
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TEXT_LOGS:
+        monkeypatch.delenv(name)
+
+
+def records(node: Node) -> list[dict[str, Any]]:
+    """The lines of a log, each of which is JSON."""
+    return [json.loads(line) for line in node.words.splitlines()]
+
+
+def events(node: Node) -> list[str]:
+    return [record["event"] for record in records(node)]
+
+
+def make_hub(folder: Path, *options: str) -> Node:
+    arguments = ["hub", "--state", str(folder / "hub"), "--from", str(folder / "link"), "--sites", "ams,fra"]
+    return Node(folder / "hub.log", *arguments, "--memory", "64KiB", "--grace", "1s", *options)
+
+
+def test_a_hub_logs_json_and_standard_output_has_rows_alone(tmp_path: Path) -> None:
+    hub, out = make_hub(tmp_path, "--json"), tmp_path / "out.jsonl"
+    with ending(hub), out.open("wb") as file:
+        hub.start(stdout=file)
+        write_parcel(make_sketch("ams", 0), tmp_path / "link" / "ams")
+        wait_for(lambda: "window" in events(hub), lambda: hub.words)
+        assert hub.process is not None
+        hub.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded" in events(hub), lambda: hub.words)
+        assert hub.end() == 0
+    assert [row["host"] for row in rows(out)] == ["10.0.0.7"]
+    found = {record["event"]: record for record in records(hub)}
+    assert (found["ready"]["level"], found["ready"]["message"][:9]) == ("info", "hub ready")
+    window = found["window"]
+    assert (window["level"], window["sites"], window["missing"]) == ("warning", ["ams"], ["fra"])
+    assert (window["hosts"], window["revision"], window["window"]) == (1, 1, "20261114T120000Z-5m")
+    assert found["reloaded"]["parts"][0] == "--output"
+    assert (found["stopped"]["accepted"], found["stopped"]["reports"]) == (1, 1)
+    for record in records(hub):
+        assert datetime.fromisoformat(record["time"]).utcoffset() is not None
+        assert record["time"].endswith("Z")
+
+
+def test_an_edge_logs_json(tmp_path: Path) -> None:
+    capture = write(tmp_path / "a.pcap", three_windows())
+    edge = make_edge(tmp_path, "ams", ["--to", str(tmp_path / "link")], str(capture), str(tmp_path / "missing.pcap"))
+    with ending(edge):
+        edge.start()
+        wait_for(lambda: "input-ended" in events(edge), lambda: edge.words)
+        assert edge.end() == 3  # that of the missing file
+    found = {record["event"]: record for record in records(edge)}
+    assert (found["ready"]["site"], found["ready"]["waiting"]) == ("ams", 0)
+    assert found["error"]["level"] == "error"
+    assert "missing.pcap" in found["error"]["message"]
+    assert found["summary"]["packets"] == len(three_windows())
+    assert (found["stopped"]["spooled"], found["stopped"]["waiting"]) == (3, 3)
+
+
+def test_watch_logs_json(tmp_path: Path) -> None:
+    capture = write(tmp_path / "a.pcap", three_windows())
+    watch, out = Node(tmp_path / "watch.log", "watch", str(capture), "--json", "--window", "5m"), tmp_path / "out"
+    with ending(watch), out.open("wb") as file:
+        watch.start(stdout=file)
+        assert watch.process is not None
+        assert watch.process.wait(DEADLINE) == 0
+    assert events(watch) == ["summary"]
+    assert len({row["window_start"] for row in rows(out)}) == 3
+
+
+def test_an_error_of_options_that_a_service_finds_itself_is_json_too(tmp_path: Path) -> None:
+    hub = make_hub(tmp_path, "--archive-sites")
+    with ending(hub):
+        hub.start()
+        assert hub.process is not None
+        assert hub.process.wait(DEADLINE) == 2
+    (record,) = records(hub)
+    assert record["message"] == "--archive-sites needs --archive DIR"
+    assert (record["event"], record["level"]) == ("error", "error")
+
+
+def test_text_is_text_wherever_it_goes(tmp_path: Path) -> None:
+    hub = make_hub(tmp_path, "--log-format", "text")
+    with ending(hub):
+        hub.start()
+        hub.wait_ready()
+        assert hub.end() == 0
+    assert hub.words.splitlines()[-1] == "superhosts: 0 sketches, 0 reports (0 of them revisions)"
+
+
+@pytest.mark.parametrize(("options", "is_json"), [((), False), (("--log-format", "json"), True)])
+def test_a_terminal_gets_text_unless_json_is_asked_for(tmp_path: Path, options: tuple[str, ...], is_json: bool) -> None:
+    capture = write(tmp_path / "a.pcap", three_windows())
+    watch = Node(tmp_path / "log", "watch", str(capture), "--json", "--window", "5m", *options)
+    main, other = pty.openpty()
+    with ending(watch):
+        watch.start(stderr=other)
+        os.close(other)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(main, 4096)
+            except OSError:  # the other side has closed
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(main)
+        assert watch.process is not None
+        assert watch.process.wait(DEADLINE) == 0
+    last = shown.decode().split("\r\n")[-2]
+    assert last.startswith("{") == is_json
+    assert "packets" in last
+    if is_json:
+        assert [json.loads(line)["event"] for line in shown.decode().split("\r\n")[:-1]] == ["summary"]
+
+
+def test_another_word_is_refused(tmp_path: Path) -> None:
+    hub = make_hub(tmp_path, "--log-format", "xml")
+    with ending(hub):
+        hub.start()
+        assert hub.process is not None
+        assert hub.process.wait(DEADLINE) == 2
+    assert hub.words == "superhosts: --log-format: 'xml' is none of auto, text, json\n"

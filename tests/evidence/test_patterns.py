@@ -1,0 +1,147 @@
+"""The pattern of a host whose behaviour is known, also from a small sample, and what is not judged."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+import pytest
+
+from evidence.scenes import ACK, HOST, SCENES, SYN, TCP, Scene, browsing, horizontal_scan, web_server
+from evidence.test_sampling import SECRET, sampled
+from naive_evidence import Packet
+from superhosts.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
+from superhosts.evidence.sample import Evidence
+from superhosts.evidence.summary import Share
+from superhosts.evidence.verdicts import Judge
+from superhosts.pairs import Part
+
+Act = Callable[[Scene, int], None]
+ANY = Part()
+
+
+def background(seed: int = 2) -> list[Packet]:
+    """Return usual connections of other hosts, so that both directions come by."""
+    packets: list[Packet] = []
+    for number in range(20):
+        scene = Scene(seed + number, host=10 << 24 | 1000 + number)
+        browsing(scene, 10)
+        packets += scene.packets
+    return packets
+
+
+def verdict(packets: list[Packet], size: int = 1 << 16, part: Part = ANY, host: int = HOST) -> Verdict:
+    evidence = Evidence(SECRET, size, {4: sampled(packets, 4, size)})
+    return Judge(evidence).verdict(ipaddress.IPv4Address(host), part)
+
+
+@pytest.mark.parametrize("act", SCENES, ids=lambda act: act.__name__)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_behaviour_is_known(act: Act, seed: int) -> None:
+    scene = Scene(seed)
+    act(scene, 400)
+    found = verdict(scene.packets + background())
+    assert found.pattern == SCENES[act], found.reason
+    assert found.summary.pairs == 400
+    assert found.reason
+
+
+@pytest.mark.parametrize("act", SCENES, ids=lambda act: act.__name__)
+def test_a_small_sample_is_never_wrong(act: Act) -> None:
+    """A host of whose 2,000 pairs about 20 are in the sample is judged rightly, or not at all."""
+    known = 0
+    for seed in range(8):
+        scene = Scene(seed)
+        act(scene, 300)
+        found = verdict(scene.packets + background(seed), size=30)
+        assert found.pattern in (SCENES[act], "unknown", None), (found.pattern, found.reason)
+        known += found.pattern == SCENES[act]
+    assert known >= 2
+
+
+def test_few_pairs_are_not_judged() -> None:
+    scene = Scene()
+    horizontal_scan(scene, LEAST_PAIRS - 1)
+    found = verdict(scene.packets + background())
+    assert found.pattern is None
+    assert found.reason == "only 7 pairs of it in the sample"
+
+
+def test_a_host_that_was_not_sampled() -> None:
+    found = verdict(background(), host=1)
+    assert (found.pattern, found.summary.pairs, found.summary.peers) == (None, 0, [])
+
+
+def test_silence_means_nothing_if_one_direction_alone_comes_by() -> None:
+    """A client is seen from afar: its own packets take another way. It is a client, and no victim of a flood."""
+    packets = []
+    for number in range(10):
+        scene = Scene(number, host=HOST + number)
+        browsing(scene, 50)
+        packets += [packet for packet in scene.packets if packet.dst == scene.host]
+    assert verdict(packets).pattern == "client, proxy or NAT"
+
+
+def test_attempts_without_any_other_packet_fail_even_then() -> None:
+    scene = Scene()
+    horizontal_scan(scene, 200)
+    sent = [packet for packet in scene.packets if packet.src == HOST]
+    assert verdict(sent).pattern == "horizontal scan"
+
+
+def test_a_capture_of_openings_alone() -> None:
+    """Captures of SYN packets are usual. A server in one is not flooded because nobody seems to go on."""
+    scene = Scene()
+    web_server(scene, 100)
+    openings = [packet for packet in scene.packets if packet.detail >> 40 & SYN]
+    assert verdict(openings).pattern == "web server"
+    assert verdict(scene.packets).pattern == "web server"
+
+
+def test_the_direction_of_a_part_chooses_the_pairs() -> None:
+    scene = Scene()
+    web_server(scene, 100)
+    for peer in scene.peers(50, net=0x0808):
+        scene.send(peer, TCP, (80, 40000), ACK)
+    packets = scene.packets + background()
+    assert verdict(packets).summary.pairs == 150
+    assert verdict(packets, part=Part(direction="out")).summary.pairs == 150
+    assert verdict(packets, part=Part(direction="in")).summary.pairs == 100
+
+
+def test_the_summary_is_right() -> None:
+    scene = Scene()
+    horizontal_scan(scene, 100)
+    summary = verdict(scene.packets + background()).summary
+    fields = summary.fields()
+    assert fields["pairs"] == fields["attempts"] == 100
+    assert (fields["complete"], fields["failed"], fields["answered"], fields["opened"]) == (True, 0.96, 0.04, 1.0)
+    assert fields["ports"] == [{"port": "tcp/22", "at": "peer", "share": 1.0}]
+    assert fields["ports_per_peer"] == 1.0
+    assert len(fields["peers"]) == 10
+    sent_to = {str(ipaddress.IPv4Address(packet.dst)) for packet in scene.packets if packet.src == HOST}
+    assert set(fields["peers"]) <= sent_to
+    assert fields["nets"]["/24"] == len({packet.dst >> 8 for packet in scene.packets if packet.src == HOST})
+    assert fields["nets"]["/16"] == len({packet.dst >> 16 for packet in scene.packets if packet.src == HOST})
+
+
+def test_a_prefix_is_a_host() -> None:
+    packets = background()
+    for last in range(4):
+        scene = Scene(last, host=HOST - 1 + last)
+        horizontal_scan(scene, 30)
+        packets += scene.packets
+    evidence = Evidence(SECRET, 1 << 16, {4: sampled(packets, 4, 1 << 16)})
+    found = Judge(evidence).verdict(ipaddress.IPv4Network("10.0.0.0/29"), Part())
+    assert (found.pattern, found.summary.pairs) == ("horizontal scan", 120)
+
+
+def test_bounds_of_shares() -> None:
+    assert (Share(0, 0).value, Share(0, 0).low, Share(0, 0).high) == (None, 0.0, 1.0)
+    assert Share(10, 10).low == pytest.approx(0.722, abs=0.001)
+    assert Share(5, 10).low == pytest.approx(0.237, abs=0.001)
+    assert Share(5, 10).high == pytest.approx(0.763, abs=0.001)
+
+
+def test_every_pattern_of_the_table_is_tested() -> None:
+    assert {pattern.name for pattern in PATTERNS} == set(SCENES.values())

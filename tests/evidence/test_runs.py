@@ -1,0 +1,151 @@
+"""Evidence of runs: the pairs that count, windows that slide, and what rows and tables say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from commands import Run
+from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
+from evidence.test_sampling import SECRET
+from naive_evidence import Packet, sample
+from packets import ethernet, ipv4, pcap
+from superhosts import packetdetails as said
+from superhosts.errors import UsageError
+from superhosts.pipeline.settings import Settings
+
+MINUTE = 60_000_000_000
+
+
+def as_text(number: int) -> str:
+    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+
+
+def frame(packet: Packet) -> bytes:
+    """Return the Ethernet frame of a packet."""
+    protocol = packet.detail >> 32 & 255
+    ports = packet.detail & 0xFFFFFFFF
+    head = ports.to_bytes(4, "big")
+    if protocol == TCP:
+        head += bytes(9) + bytes([packet.detail >> 40 & 255]) + bytes(6)
+    elif protocol == UDP:
+        head += bytes(4)
+    else:
+        head = bytes([packet.detail >> 40 & 255]) + bytes(7)
+    return ethernet(0x0800, ipv4(as_text(packet.src), as_text(packet.dst), head, protocol=protocol))
+
+
+def write(path: Path, packets: list[Packet]) -> Path:
+    path.write_bytes(pcap([(packet.time, frame(packet)) for packet in packets]))
+    return path
+
+
+def traffic(minutes: int = 4) -> list[Packet]:
+    """Return a scan and other hosts' connections, spread over some minutes."""
+    scene = Scene()
+    horizontal_scan(scene, 300)
+    packets = list(scene.packets)
+    for number in range(10):
+        other = Scene(number, host=10 << 24 | 500 + number)
+        browsing(other, 8)
+        packets += other.packets
+    draw = np.random.default_rng(4)
+    times = np.sort(draw.integers(0, minutes * MINUTE // 1000, len(packets))) * 1000
+    return [packet._replace(time=int(when)) for packet, when in zip(packets, times, strict=True)]
+
+
+def test_the_sample_has_what_the_packets_say(tmp_path: Path) -> None:
+    packets = traffic()
+    path = write(tmp_path / "a.pcap", packets)
+    (window,) = sh.scan(path, window="all", evidence=True, evidence_pairs=1024, key=SECRET)
+    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
+    verdict = window.verdict(next(row for row in window if str(row.host) == as_text(HOST)))
+    assert verdict.pattern == "horizontal scan"
+
+
+def test_rows_are_the_same_with_and_without(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", traffic())
+    plain, sampled = (list(sh.scan(path, evidence=evidence, key=SECRET)) for evidence in (False, True))
+    assert plain == sampled
+    assert plain[0].verdict(plain[0][0]) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "keep"),
+    [
+        ({"inner": "10.0.0.0/24"}, lambda p: p.src >> 8 == 10 << 16 or p.dst >> 8 == 10 << 16),
+        ({"inner": "10.0.0.0/24", "watch": "outer"}, lambda p: (p.src >> 8 == 10 << 16) != (p.dst >> 8 == 10 << 16)),
+        ({"port": 22}, lambda p: 22 in (p.detail & 0xFFFF, p.detail >> 16 & 0xFFFF)),
+        ({"proto": "udp"}, lambda p: p.detail >> 32 & 255 == UDP),
+        ({"exclude": as_text(HOST), "inner": f"{as_text(HOST)}/32"}, lambda p: False),
+    ],
+)
+def test_only_pairs_that_count_are_in_it(tmp_path: Path, chosen: dict, keep: Callable[[Packet], bool]) -> None:
+    packets = traffic()
+    path = write(tmp_path / "a.pcap", packets)
+    (window,) = sh.scan(path, window="all", evidence=True, evidence_pairs=1024, key=SECRET, **chosen)
+    assert window.sketch.evidence.rows[4].tolist() == sample(filter(keep, packets), 4, 1024, SECRET)
+
+
+def test_windows_that_overlap_have_the_evidence_of_their_packets(tmp_path: Path) -> None:
+    packets = traffic(minutes=6)
+    path = write(tmp_path / "a.pcap", packets)
+    run = sh.scan(path, window="3m", slide="1m", evidence=True, evidence_pairs=1024, key=SECRET, keep_sketch=True)
+    windows = list(run)
+    assert len(windows) >= 6
+    for window in windows:
+        inside = [packet for packet in packets if window.window.start <= packet.time < window.window.end]
+        assert window.sketch.evidence.rows[4].tolist() == sample(inside, 4, 1024, SECRET)
+
+
+def test_inputs_that_are_joined(tmp_path: Path) -> None:
+    """A short input is one window, even if a multiple of its length lies within it."""
+    packets = [packet._replace(time=packet.time + 4 * MINUTE) for packet in traffic(minutes=2)]
+    path = write(tmp_path / "a.pcap", packets)
+    (window,) = sh.scan(path, evidence=True, evidence_pairs=1024, key=SECRET)
+    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
+
+
+def test_who_opened_and_evidence_together(tmp_path: Path) -> None:
+    packets = traffic()
+    path = write(tmp_path / "a.pcap", packets)
+    (window,) = sh.scan(path, window="all", peers="opened", evidence=True, evidence_pairs=1024, key=SECRET)
+    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
+    assert window.verdict(window[0]).pattern == "horizontal scan"
+
+
+def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
+    path = write(tmp_path / "a.pcap", traffic())
+    told = run("scan", path, "--evidence", "--json", "--quiet", "--top", 3, "--save", tmp_path / "saved")
+    row = json.loads(told.out.splitlines()[0])
+    assert row["host"] == as_text(HOST)
+    assert row["pattern"] == "horizontal scan"
+    assert row["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22")
+    assert row["evidence"]["pairs"] == 300
+    _title, names, first, *_ = run("scan", path, "--evidence", "--quiet", "--top", 3).out.splitlines()
+    assert names.split()[-1] == "pattern"
+    assert first.endswith("horizontal scan")
+    again = run("hosts", tmp_path / "saved", "--json", "--top", 1)
+    assert json.loads(again.out)["pattern"] == "horizontal scan"
+    (saved,) = (tmp_path / "saved").rglob("*.cube")
+    explained = run("explain", saved, as_text(HOST)).out
+    assert "horizontal scan: it asks, 96 % do not answer" in explained
+    assert "from 300 pairs, all of its pairs; peers in" in explained
+    assert "services: tcp/22 at the peer 100%" in explained
+    plain = run("scan", path, "--json", "--quiet", "--top", 1)
+    assert "pattern" not in json.loads(plain.out)
+
+
+def test_the_size_of_the_sample_is_checked() -> None:
+    with pytest.raises(UsageError, match="evidence_pairs=5: take from 1,024 to 4,194,304"):
+        Settings(evidence=True, evidence_pairs=5)
+
+
+def test_syn_is_what_the_scene_means() -> None:
+    """The frames of these tests are read as their packets say."""
+    assert frame(Packet(1, 2, 0, said.pack(TCP, (1, 2), SYN)))[14 + 20 + 13] == SYN

@@ -1,0 +1,531 @@
+"""Windows that slide, at the hub: the rows of one scan over all sites' traffic, whatever the order and the crashes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults import DeadError, at_rename, at_sync, die
+from fleets import damage
+from hubs import FakeTime, Node
+from processes import (
+    DEADLINE,
+    INNER,
+    SITES,
+    ending,
+    make_edge,
+    make_hub_on_files,
+    rows,
+    sites_traffic,
+    wait_for,
+    write_captures,
+)
+from superhosts.errors import OutputError
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.grid import Grid
+from superhosts.fleet.receipts import MERGED, REFUSED
+from superhosts.fleet.report import HubReport
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import UNION
+from superhosts.pairs import Window
+from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.rows import make_rows
+from superhosts.selection import Selection
+from superhosts.sketches.bundle import Sketch
+from superhosts.units import SECOND
+
+PANES, SLIDE = 4, 10 * SECOND
+COUNT = 9  # panes of all traffic
+GRID = Grid(PANES * SLIDE, SLIDE)
+SETTINGS = Settings(memory="64KiB", device="cpu", threads=1)
+COMMON: dict[str, Any] = {"inner": INNER[1], "memory": "64KiB", "device": "cpu", "threads": 1}
+THRESHOLD = 12  # many hosts in some windows and not in others
+Rows = list[dict[str, Any]]
+
+
+@functools.cache
+def captures() -> dict[str, list[Path]]:
+    folder = Path(tempfile.mkdtemp(prefix="superhosts-panes-"))
+    traffic = sites_traffic(COUNT, seconds=SLIDE // SECOND, packets=3000)
+    return {site: write_captures(folder / site, batches, 10**9) for site, batches in traffic.items()}
+
+
+@functools.cache
+def panes() -> dict[tuple[int, str], Sketch]:
+    """The sketches of each pane and site, as edges make them."""
+    found: dict[tuple[int, str], Sketch] = {}
+    for site in SITES:
+        run = scan(captures()[site], window="10s", site=site, keep_sketch=True, **COMMON)
+        found |= {(number, site): result.sketch for number, result in enumerate(run)}
+    return found
+
+
+@functools.cache
+def truth(sites: tuple[str, ...] = SITES) -> dict[Window, Rows]:
+    """The rows of each window by one scan over the traffic of all sites."""
+    paths = [path for site in sites for path in captures()[site]]
+    run = scan(paths, window="40s", slide="10s", exact=False, threshold=THRESHOLD, **COMMON)
+    return {result.window: make_rows(result.window, result) for result in run}
+
+
+def window(number: int) -> Window:
+    """The window that ends with a pane."""
+    return sorted(truth())[number]
+
+
+def plain(rows: Iterable[dict[str, Any]]) -> Rows:
+    """Rows without what only a hub knows."""
+    return [
+        {name: value for name, value in row.items() if name not in ("sites", "missing", "revision")} for row in rows
+    ]
+
+
+def last(reports: Iterable[HubReport]) -> dict[Window, Rows]:
+    """The rows of the last report of each window, after a check that reports of one number are equal."""
+    by_number: dict[tuple[Window, int], Rows] = {}
+    for report in reports:
+        assert report.window is not None
+        rows = list(report.rows)
+        assert by_number.setdefault((report.window, report.revision), rows) == rows
+        assert all(row["revision"] == report.revision for row in rows)
+    return {window: plain(by_number[window, revision]) for window, revision in sorted(by_number)}
+
+
+def make_node(folder: Path, **options: Any) -> Node:
+    settings = {"kind": SETTINGS, "grid": GRID, "selection": Selection(THRESHOLD), **options}
+    return Node(folder, **settings)
+
+
+def send(node: Node, number: int, sites: Iterable[str] = SITES) -> None:
+    for site in sites:
+        assert node.send(panes()[number, site]).verdict == MERGED
+
+
+def test_the_traffic_is_worth_the_tests():
+    assert len(truth()) == COUNT
+    hosts = [{row["host"] for row in rows} for rows in truth().values()]
+    assert all(len(each) >= 4 for each in hosts)
+    assert all(before != after for before, after in itertools.pairwise(hosts))
+
+
+def test_rows_are_those_of_one_scan_and_merges_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = make_node(tmp_path)
+    sliding: Any = node.hub._sliding
+    monkeypatch.setattr(sliding._unions._merger, "reported_union", die)  # nothing is read from disk
+    for number in range(COUNT):
+        send(node, number, SITES[:2])
+        node.hub.step()
+        assert len(node.reports) == number  # the third site is waited for
+        send(node, number, SITES[2:])
+        node.hub.step()
+        assert [report.window for report in node.reports] == [window(each) for each in range(number + 1)]
+    assert {report.window: plain(report.rows) for report in node.reports} == truth()
+    assert {(report.revision, report.attendance) for report in node.reports} == {(1, "3 of 3 sites")}
+    assert sliding._unions._queue.merges <= 3 * COUNT
+    assert (node.hub.counters.reports, node.hub.counters.revisions, node.hub.counters.panes) == (COUNT, 0, COUNT)
+
+
+def test_the_sites_of_a_row_are_those_of_all_panes_of_its_window(tmp_path: Path):
+    node = make_node(tmp_path)
+    for number in range(COUNT):
+        send(node, number)
+        node.hub.step()
+    checked = 0
+    for number, report in enumerate(node.reports):
+        for row in report.rows:
+            for seen in row["sites"]:
+                alone = Sketch()
+                for pane in range(max(0, number + 1 - PANES), number + 1):
+                    path = node.folder / "alone.cube"
+                    panes()[pane, seen["site"]].save(path)
+                    alone.merge_file(path)
+                (estimate,) = alone.estimate(row["host"])
+                assert (seen["peers"], seen["peers_low"], seen["peers_high"]) == estimate[1:4]
+                checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_ends_with_the_same_rows(tmp_path: Path, seed: int):
+    """Every window is reported as soon as it has any sketch: there are many revisions, and the last is whole."""
+    draw = random.Random(seed)
+    order = list(itertools.product(range(COUNT), SITES))
+    draw.shuffle(order)
+    node = make_node(tmp_path, grace=0.0)
+    for place, (number, site) in enumerate(order):
+        send(node, number, [site])
+        if draw.random() < 0.4 or place == len(order) - 1:
+            node.hub.step()
+        if draw.random() < 0.1:  # a restart
+            reports, node = node.reports, make_node(tmp_path, grace=0.0)
+            node.reports += reports
+    node.hub.step()
+    assert last(node.reports) == truth()
+    assert len({(report.window, report.revision) for report in node.reports}) == len(node.reports)
+    finals = {report.window: report for report in node.reports}
+    assert {report.attendance for report in finals.values()} == {"3 of 3 sites"}
+
+
+def test_a_late_sketch_revises_the_windows_of_its_pane_once_each(tmp_path: Path):
+    node = make_node(tmp_path, grace=0.0)
+    for number in range(COUNT):
+        send(node, number, SITES if number != 3 else SITES[:2])
+        node.hub.step()
+    late = range(3, 3 + PANES)
+    assert len(node.reports) == COUNT
+    assert [report.missing for report in node.reports] == [["nyc"] if each in late else [] for each in range(COUNT)]
+    assert [report.sites for report in node.reports][3] == ["ams", "fra"]
+    assert all(row["missing"] == report.missing for report in node.reports for row in report.rows)
+    send(node, 3, ["nyc"])
+    node.hub.step()
+    again = node.reports[COUNT:]
+    assert [(report.window, report.revision, report.missing) for report in again] == [(window(n), 2, []) for n in late]
+    assert last(node.reports) == truth()
+    node.hub.step()
+    assert len(node.reports) == COUNT + PANES
+    assert node.hub.counters.revisions == PANES
+
+
+def test_late_sketches_that_wait_together_revise_a_window_once(tmp_path: Path):
+    node = make_node(tmp_path, grace=0.0)
+    for number in range(COUNT):
+        send(node, number, SITES[:2])
+    node.hub.step()
+    assert len(node.reports) == COUNT
+    for number in range(COUNT):
+        send(node, number, SITES[2:])
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1] * COUNT + [2] * COUNT
+    assert last(node.reports) == truth()
+
+
+def test_a_window_waits_for_its_panes_no_longer_than_the_grace_period(tmp_path: Path):
+    clock = FakeTime()
+    node = make_node(tmp_path, grace=60.0, times=clock.source)
+    send(node, 0, SITES[:2])
+    clock.now += 30
+    send(node, 1)
+    node.hub.step()
+    assert node.reports == []  # pane 1 is whole, but the window has pane 0, too
+    assert node.hub.counters.panes == 1
+    clock.now += 30
+    node.hub.step()
+    assert {report.window: report.missing for report in node.reports} == {window(0): ["nyc"], window(1): ["nyc"]}
+
+
+def test_a_pane_that_nobody_sent_is_missing_between_others(tmp_path: Path):
+    node = make_node(tmp_path)
+    for number in (1, 2, 4, 7):
+        send(node, number)
+        node.hub.step()
+    found = [(report.window, report.missing) for report in node.reports]
+    assert found == [(window(1), []), (window(2), []), (window(4), list(SITES)), (window(7), list(SITES))]
+    send(node, 3)
+    node.hub.step()
+    again = {report.window: (report.revision, report.missing) for report in node.reports[4:]}
+    assert again == {window(3): (1, []), window(4): (2, [])}
+
+
+def killed_somewhere(node: Node, fault: Any, work: Callable[[], None]) -> bool:
+    """Do some work until the process is killed. Return False if it was not."""
+    with fault:
+        try:
+            work()
+        except DeadError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("call", ["rename", "sync", "report"])
+def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: str):
+    """Three panes come, then a late sketch. The hub is killed before the first call that matters, the second, …"""
+    sites = SITES[:2]
+
+    def play(node: Node, *, late: bool) -> None:
+        for number, site in itertools.product(range(3), sites):
+            if (number, site) != (0, "fra") or late:
+                node.send(panes()[number, site])
+        node.hub.step()
+        node.hub.tidy()
+
+    for moment in itertools.count(0, 2 if call == "sync" else 1):
+        folder = tmp_path / str(moment)
+        reports: list[HubReport] = []
+        killed = False
+        for late in (False, True):
+            node = make_node(folder, grace=0.0, sites=sites)
+            calls = itertools.count()
+
+            def note(report: HubReport, reports: list[HubReport] = reports) -> None:
+                reports.append(report)
+
+            def count(*_: Any, calls: Any = calls, moment: int = moment, **__: Any) -> None:
+                if next(calls) == moment:
+                    die()
+
+            if call == "report":  # killed before a destination has the report, or after
+
+                def taken(report: HubReport, count: Any = count, note: Any = note) -> None:
+                    count()
+                    note(report)
+                    count()
+
+                node.report = taken
+                killed |= killed_somewhere(node, at_sync(lambda _: None), lambda n=node, w=late: play(n, late=w))
+            else:
+                node.report = note
+                fault = at_rename("*", count) if call == "rename" else at_sync(count)
+                killed |= killed_somewhere(node, fault, lambda n=node, w=late: play(n, late=w))
+            node = make_node(folder, grace=0.0, sites=sites)
+            node.report = note
+            play(node, late=late)
+        expected = dict(sorted(truth(sites).items())[:3])
+        assert last(reports) == expected, moment
+        whole = {report.window: report.missing for report in reports}
+        assert set(map(tuple, whole.values())) == {()}
+        if not killed:
+            break
+    assert moment > 3
+
+
+def test_a_destination_that_fails_gets_the_same_rows_later(tmp_path: Path):
+    """Meanwhile a pane has changed: the rows in progress are those on disk."""
+    node = make_node(tmp_path, grace=0.0)
+
+    def fail(report: HubReport) -> None:
+        tried.append(list(report.rows))
+        raise OutputError("the pipe is closed")
+
+    tried: list[Rows] = []
+    node.report = fail
+    send(node, 0, SITES[:1])
+    node.hub.step()
+    assert len(tried) == 1
+    send(node, 0, SITES[1:])
+    node = make_node(tmp_path, grace=0.0)
+    node.hub.step()
+    assert list(node.reports[0].rows) == tried[0]
+    assert node.reports[0].missing == ["fra", "nyc"]
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert plain(node.reports[1].rows) == truth()[window(0)]
+
+
+def test_what_is_no_pane_of_the_grid_is_refused(tmp_path: Path):
+    node = make_node(tmp_path)
+    sketch = Sketch(window=Window(0, 300 * SECOND), site="ams")
+    receipt = node.send(sketch)
+    assert receipt.verdict == REFUSED
+    assert receipt.reason == (
+        "a window of 5m, and this hub takes panes of 10s (--window 40s --slide 10s): start its edge with --slide 10s"
+    )
+    receipt = node.send(Sketch(window=Window(5 * SECOND, 15 * SECOND), site="ams"))
+    assert (receipt.verdict, "does not begin at a multiple of 10s" in receipt.reason) == (REFUSED, True)
+    alone = make_node(tmp_path / "alone", grid=Grid(SLIDE, SLIDE))
+    assert "takes windows of 10s (--window): start its edge with --window 10s" in alone.send(sketch).reason
+    send(alone, 0)
+    alone.hub.step()
+    (report,) = alone.reports  # a window of one pane does not slide
+    assert report.window is not None
+    assert report.window.end - report.window.start == SLIDE
+
+
+def in_time(clock: FakeTime, number: int) -> None:
+    """Set a clock to the moment in which a pane ends."""
+    clock.now = window(number).end / SECOND
+
+
+def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
+    """Although sketches are late after a second: a window is reported when its last pane comes."""
+    clock = FakeTime()
+    in_time(clock, 0)
+    node = make_node(tmp_path, late=1.0, times=clock.source)
+    for number in range(COUNT):
+        in_time(clock, number)
+        send(node, number)
+        node.hub.step()
+        node.hub.tidy()
+    assert last(node.reports) == truth()
+    assert COUNT > node.hub.counters.retired > 0
+    assert len(node.store.windows()) == COUNT - node.hub.counters.retired
+    old = node.send(panes()[2, "ams"])  # known
+    assert old.verdict == MERGED
+    clock.now += 1000
+    node.hub.tidy()
+    assert node.store.windows() == []
+    assert list((tmp_path / "state" / "sliding").glob("*.jsonl")) == []
+    node = make_node(tmp_path, late=1.0, times=clock.source)
+    node.hub.step()
+    assert node.reports == []
+    late = Sketch(SETTINGS.make_detector, window=window(3)._replace(start=window(3).end - SLIDE), site="lon")
+    assert node.send(late).reason == "its windows are past --late, and no archive has their other panes"
+    number = GRID.number_of_window(min(node.store._past.glob("*.json")).stem) + 1
+    early = Sketch(SETTINGS.make_detector, window=Window((number - 2) * SLIDE, (number - 1) * SLIDE), site="lon")
+    assert node.send(early).reason == "its windows are past --late, and no archive has their other panes"
+
+
+def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path):
+    clock = FakeTime()
+
+    def start() -> Node:
+        archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
+        return make_node(tmp_path, late=1.0, grace=0.0, times=clock.source, archive=archive)
+
+    node = start()
+    for number in range(COUNT):
+        in_time(clock, number)
+        send(node, number, SITES if number != 3 else SITES[:2])
+        node.hub.step()
+    clock.now += 1000
+    node.hub.tidy()
+    assert node.store.windows() == []
+    first, node = node.reports, start()
+    send(node, 3, ["nyc"])
+    node.hub.step()
+    assert [report.window for report in node.reports] == [window(number) for number in range(3, 3 + PANES)]
+    assert [report.revision for report in node.reports] == [2] * PANES
+    assert last([*first, *node.reports]) == truth()
+    assert {report.attendance for report in node.reports} == {"3 of 3 sites"}
+
+
+def test_reports_after_a_lost_state_have_higher_numbers(tmp_path: Path):
+    archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
+    node = make_node(tmp_path / "old", grace=0.0, archive=archive)
+    for number in range(COUNT):
+        send(node, number, SITES if number != 3 else SITES[:2])
+        node.hub.step()
+    new = make_node(tmp_path / "new", grace=0.0, archive=archive)
+    send(new, 3, ["nyc"])
+    new.hub.step()
+    assert [report.window for report in new.reports] == [window(number) for number in range(3, 3 + PANES)]
+    assert all(report.revision > 1 for report in new.reports)
+    assert last([*node.reports, *new.reports]) == truth()
+
+
+@pytest.mark.parametrize("what", ["ledger", "rows", "union"])
+def test_damaged_state_is_named_and_made_again(tmp_path: Path, what: str):
+    node = make_node(tmp_path, grace=0.0)
+    for number in range(5):
+        send(node, number, SITES if number != 3 else SITES[:2])
+        node.hub.step()
+    state = tmp_path / "state"
+    path = {
+        "ledger": sorted((state / "sliding").glob("*.json"))[3],
+        "rows": sorted((state / "sliding").glob("*.jsonl"))[3],
+        "union": sorted((state / "windows").glob(f"*/{UNION}"))[2],
+    }[what]
+    if what == "union":
+        damage(path)
+    else:
+        path.write_text('{"issued": {"revision": "one"}}\n' if what == "ledger" else '["a row"\n')
+    first, node = node.reports, make_node(tmp_path, grace=0.0)
+    node.hub.step()
+    send(node, 3, ["nyc"])
+    node.hub.step()
+    assert any(path.name in line and ("SET ASIDE" in line or "LEFT OUT" in line) for line in node.said)
+    found = last([*first, *node.reports])
+    assert found == {window(number): truth()[window(number)] for number in range(5)}
+
+
+def test_windows_from_before_are_reported_as_they_were_sent(tmp_path: Path):
+    """A hub that got windows of 40 seconds is started again with panes."""
+    node = make_node(tmp_path, grid=None, grace=60.0)
+    tumbling = Window(GRID.window(GRID.number_of_window("20261114T120000Z-40s")).start, 0)
+    whole = Window(tumbling.start, tumbling.start + GRID.length)
+    sketch = Sketch(SETTINGS.make_detector, window=whole, site="ams")
+    node.send(sketch)
+    node = make_node(tmp_path, grace=0.0)
+    for number in range(PANES):
+        pane = Window(whole.start + number * SLIDE, whole.start + (number + 1) * SLIDE)
+        node.send(Sketch(SETTINGS.make_detector, window=pane, site="ams"))
+    node.hub.step()
+    assert [report.window for report in node.reports].count(whole) == 1
+    assert len(node.reports) == PANES
+
+
+def test_an_upstream_hub_gets_panes_and_makes_the_same_windows(tmp_path: Path):
+    spool = Spool(tmp_path / "up", "west", cap=1 << 30, say=print)
+    west = make_node(tmp_path / "west", upstream=spool)
+    top = make_node(tmp_path / "top", sites=("west",))
+    for number in range(COUNT):
+        send(west, number)
+        west.hub.step()
+        for path in sorted((tmp_path / "up").glob("*.cube")):
+            assert top.arrive(path, "west").verdict == MERGED
+        top.hub.step()
+    assert last(top.reports) == last(west.reports) == truth()
+
+
+def test_the_union_of_a_window_is_bit_for_bit_that_of_one_scan(tmp_path: Path):
+    node = make_node(tmp_path)
+    unions: Any = node.hub._sliding._unions  # type: ignore[union-attr]
+    real, made = unions.make, []
+
+    def make(found: Any) -> Sketch:
+        made.append(real(found))
+        return made[-1]
+
+    unions.make = make
+    for number in range(COUNT):
+        send(node, number)
+        node.hub.step()
+    paths = [path for each in captures().values() for path in each]
+    run = scan(paths, window="40s", slide="10s", exact=False, keep_sketch=True, **COMMON)
+    for result, union in zip(run, made, strict=True):
+        assert dict(result.sketch.parts) == dict(union.parts)
+
+
+def test_a_hub_that_is_killed_writes_the_rows_of_one_scan(tmp_path: Path):
+    """Real processes: edges with --slide, and a hub that is killed twice while sketches come."""
+    options = ["--window", "40s", "--slide", "10s"]
+    hub, link = make_hub_on_files(
+        tmp_path, *options, "--threshold", str(THRESHOLD), "--memory", "64KiB", "--grace", "1h"
+    )
+    edges = [
+        make_edge(tmp_path, site, link, *map(str, captures()[site]), *options, "--memory", "64KiB") for site in SITES
+    ]
+    with ending(hub, *edges):
+        hub.start()
+        for number, edge in enumerate(edges):
+            edge.start()
+            if number < 2:
+                wait_for(lambda e=edge: (e.words and not e.running) or count(tmp_path, "windows") > 2, "sketches come")
+                hub.kill()
+                hub.start()
+        for edge in edges:
+            assert edge.process is not None
+            assert edge.process.wait(DEADLINE) == 0
+        wait_for(lambda: len({row["window_end"] for row in found_rows(tmp_path)}) == COUNT, "all windows are reported")
+        wait_for(lambda: status(tmp_path)["hub"]["panes"] > 0, "the status counts panes")
+        assert hub.end() == 0
+    assert "windows of 40s, one every 10s: up to 7 sketches in memory" in hub.words
+    assert "Traceback" not in hub.words
+    found = found_rows(tmp_path)
+    assert {row["revision"] for row in found} == {1}
+    assert all(row["missing"] == [] for row in found)
+    by_window = {end: plain(rows) for end, rows in itertools.groupby(found, lambda row: row["window_end"])}
+    assert by_window == {rows[0]["window_end"]: rows for rows in truth().values()}
+
+
+def found_rows(folder: Path) -> Rows:
+    """The rows that a hub has written, in order of time: a report that was in progress may stand there twice."""
+    unique = {(row["window_end"], row["host"]): row for row in rows(folder / "found.jsonl")}
+    assert all(row == unique[row["window_end"], row["host"]] for row in rows(folder / "found.jsonl"))
+    return sorted(unique.values(), key=lambda row: row["window_end"])
+
+
+def count(folder: Path, name: str) -> int:
+    return len(list((folder / "hub" / name).glob("*/*.cube")))
+
+
+def status(folder: Path) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads((folder / "hub" / "status.json").read_text())
+    return found

@@ -1,0 +1,278 @@
+"""The endpoint of real commands over known traffic."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import packets
+from needs import needed
+from netns import namespace
+from processes import (
+    Node,
+    ending,
+    free_port,
+    make_edge,
+    make_hub_on_files,
+    packets_in,
+    rows,
+    sites_traffic,
+    write_captures,
+)
+from scraping import Samples, ask, endpoint, samples_of, scrape
+from superhosts import __version__
+from superhosts.synthetic.traffic import Traffic
+from traffic import MINUTES, NOON, packet, talk, three_windows, write
+from waiting import wait_for
+
+INNER = {"side": "inner", "direction": "any", "counts": "hosts", "filter": ""}
+WINDOWS = 3
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node, list[Path]]]:
+    """A hub that waits for two sites, and one edge that has sent all of its closed windows."""
+    folder = tmp_path_factory.mktemp("fleet")
+    captures = write_captures(folder / "captures", sites_traffic(WINDOWS)["ams"], 1000)
+    (folder / "conf.toml").write_text('[[rule]]\nname = "many"\nthreshold = 100\n')
+    alerts = ["--alerts", str(folder / "alerts.sqlite"), "--alert-to", str(folder / "alerts.jsonl")]
+    alerts += ["--config", str(folder / "conf.toml")]
+    hub, link = make_hub_on_files(folder, "--metrics", ":0", "--grace", "1s", *alerts, sites=("ams", "fra"))
+    own = ["--window", "60s", "--metrics", ":0", "--output", str(folder / "own.jsonl"), "--threshold", "100"]
+    edge = make_edge(folder, "ams", link, str(folder / "captures"), *own)
+    with ending(hub, edge):
+        hub.start()
+        edge.start()
+        # The last window stays open: a folder may get more files.
+        wait_for(lambda: scrape(hub).of("windows_closed_total") == WINDOWS - 1, lambda: hub.words + edge.words)
+        wait_for(lambda: not scrape(edge).of("spool_sketches"), lambda: edge.words)
+        yield hub, edge, captures
+        assert (edge.end(), hub.end()) == (0, 0)
+
+
+Fleet = tuple[Node, Node, list[Path]]
+
+
+def test_an_edge_counts_what_it_has_read_and_sent(fleet: Fleet) -> None:
+    _, edge, captures = fleet
+    found = scrape(edge)
+    packets_read = sum(packets_in(path.read_bytes()) for path in captures)
+    assert found.of("packets_total") == packets_read
+    assert 0 < found.of("pairs_total") <= 2 * packets_read
+    assert found.of("windows_closed_total") == WINDOWS - 1
+    assert found.of("window_seconds") == 60
+    assert found.of("packets_not_counted_total", reason="late") == 0
+    assert found.of("dropped_total", where="capture") == found.of("dropped_total", where="receiver") == 0
+    for outcome, count in {"spooled": WINDOWS - 1, "delivered": WINDOWS - 1, "refused": 0}.items():
+        assert found.of("spooled_sketches_total", outcome=outcome) == count
+    assert found.of("spool_bytes") == found.of("spool_oldest_age_seconds") == 0
+    assert found.of("link_up") == found.of("ready") == found.of("healthy") == 1
+    assert found.of("restore_seconds_count") == WINDOWS - 1
+    assert found.of("destination_sent_total", purpose="rows", kind="file", number="1") == WINDOWS - 1
+    assert found.of("part_exact", family="4", **INNER) == 1
+    assert 0 < found.of("part_exact_ratio", family="4", **INNER) < 1
+
+
+def test_a_hub_counts_sites_windows_and_alerts(fleet: Fleet) -> None:
+    hub, _, captures = fleet
+    found, folder = scrape(hub), captures[0].parent.parent
+    assert (found.of("sites_reporting"), found.of("sites_missing")) == (1, 1)
+    assert (found.of("site_reporting", site="ams"), found.of("site_reporting", site="fra")) == (1, 0)
+    assert 0 <= time.time() - found.of("site_last_seen_timestamp_seconds", site="ams") < 3600
+    assert found.of("sketches_total", outcome="accepted") == WINDOWS - 1
+    assert found.of("merge_seconds_count") >= WINDOWS - 1
+    assert found.of("restore_seconds_count") == found.of("reports_incomplete_total") == WINDOWS - 1
+    assert found.of("part_exact", family="4", **INNER) == 0
+    assert 0 < found.of("part_fill_ratio", family="4", **INNER) < 1
+    reported = rows(folder / "found.jsonl")
+    assert found.of("last_window_hosts") == sum(row["window_end"] == reported[-1]["window_end"] for row in reported) > 0
+    events = rows(folder / "alerts.jsonl")
+    assert found.of("alerts_total", event="opened") == sum(row["event"] == "opened" for row in events) > 0
+    assert found.of("alerts_open") > 0
+    assert found.of("destination_sent_total", purpose="alerts", kind="file", number="1") > 0
+
+
+def test_pairs_of_the_last_window_are_those_of_the_traffic(fleet: Fleet) -> None:
+    _, edge, _ = fleet
+    batches, pairs, first = sites_traffic(WINDOWS)["ams"], set(), Traffic.start
+    begin, end = (first + (WINDOWS - 2) * 60) * 10**9, (first + (WINDOWS - 1) * 60) * 10**9
+    for batch in batches:
+        for src, dst, at in zip(batch.src.tolist(), batch.dst.tolist(), batch.time.tolist(), strict=True):
+            if begin <= at < end:
+                pairs |= {(host, peer) for host, peer in ((src, dst), (dst, src)) if host >> 24 == 10}
+    assert scrape(edge).of("part_pairs", family="4", **INNER) == len(pairs) > 0
+
+
+def test_the_probes_answer(fleet: Fleet) -> None:
+    for node in fleet[:2]:
+        for path in ("healthz", "readyz"):
+            assert ask(f"{endpoint(node)}/{path}")[:2] == (200, "ok\n")
+        assert ask(f"{endpoint(node)}/metrics").kind == "text/plain; version=0.0.4; charset=utf-8"
+        assert ask(f"{endpoint(node)}/other").status == 404
+
+
+def test_every_program_says_what_it_is_and_since_when(fleet: Fleet) -> None:
+    for node, command in zip(fleet[:2], ("hub", "edge"), strict=True):
+        found = scrape(node)
+        assert found.of("build_info", version=__version__, command=command) == 1
+        assert 0 <= time.time() - found["process_start_time_seconds", frozenset()] < 7 * 86400
+
+
+def test_no_label_is_an_address_or_a_path(fleet: Fleet) -> None:
+    address = re.compile(r"\d+\.\d+\.\d+\.\d+|::|/")
+    for node in fleet[:2]:
+        for name, labels in scrape(node):
+            assert not [value for _, value in labels if address.search(value)], name
+
+
+def test_promtool_accepts_the_metrics(fleet: Fleet) -> None:
+    program = needed("promtool", "SUPERHOSTS_NEED_PROMTOOL")
+    for node in fleet[:2]:
+        text = ask(f"{endpoint(node)}/metrics").text
+        done = subprocess.run([program, "check", "metrics"], input=text, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_edge_is_not_ready_while_its_hub_is_away(tmp_path: Path) -> None:
+    """Over NATS, where nobody listens; and windows wait in the spool."""
+    capture = write(tmp_path / "a.pcap", three_windows())
+    link = ["--nats", f"nats://127.0.0.1:{free_port()}"]
+    edge = make_edge(tmp_path, "ams", link, str(capture), "--metrics", ":0")
+    with ending(edge):
+        edge.start()
+        wait_for(lambda: scrape(edge).of("spool_sketches") == 3, lambda: edge.words)
+        found = scrape(edge)
+        assert found.of("ready") == found.of("link_up") == 0
+        assert found.of("spool_bytes") == sum(path.stat().st_size for path in (tmp_path / "spool-ams").glob("*.cube"))
+        assert found.of("spool_oldest_age_seconds") > 0
+        assert ask(f"{endpoint(edge)}/healthz").status == 200
+        answer = ask(f"{endpoint(edge)}/readyz")
+        assert answer.status == 503
+        assert "the link" in answer.text
+        assert edge.end() == 0
+
+
+def test_an_edge_is_ready_when_windows_of_earlier_runs_have_arrived(tmp_path: Path) -> None:
+    capture = write(tmp_path / "a.pcap", three_windows())
+    edge = make_edge(tmp_path, "ams", ["--to", str(tmp_path / "nowhere" / "link")], str(capture))
+    with ending(edge):
+        edge.start()
+        wait_for(lambda: "windows that wait for the hub: 3" in edge.words, lambda: edge.words)
+        edge.kill()
+    hub, link = make_hub_on_files(tmp_path, sites=("ams",))
+    (tmp_path / "empty").mkdir()
+    edge = make_edge(tmp_path, "ams", link, str(tmp_path / "empty"), "--metrics", ":0")
+    with ending(hub, edge):
+        edge.start()
+        waits = "windows of earlier runs that wait for the hub: 3\n"
+        wait_for(lambda: ask(f"{endpoint(edge)}/readyz")[:2] == (503, waits), lambda: edge.words)
+        hub.start()
+        wait_for(lambda: ask(f"{endpoint(edge)}/readyz").status == 200, lambda: hub.words + edge.words)
+        assert scrape(edge).of("spooled_sketches_total", outcome="delivered") == 3
+
+
+def test_watch_counts_packets_by_reason_and_windows_and_alerts(tmp_path: Path) -> None:
+    odd = [(NOON + 1, packets.ethernet(0x0806, packets.arp())), packet(NOON + 2, "10.0.0.1", "10.0.0.1")]
+    late = packet(NOON + 3, "10.0.0.7", "172.31.0.1")
+    (tmp_path / "captures").mkdir()
+    frames = three_windows()
+    write(tmp_path / "captures" / "a.pcap", [*odd, *frames])
+    arguments = ["--inner", "10.0.0.0/8", "--window", "5m", "--json", "--alerts", str(tmp_path / "alerts.sqlite")]
+    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path / "captures"), *arguments, "--metrics", ":0")
+    with ending(watch):
+        watch.start()
+        total = len(frames) + 2
+        wait_for(lambda: scrape(watch).of("packets_total") == total, lambda: watch.words)
+        wait_for(lambda: scrape(watch).of("windows_closed_total") == 2, lambda: watch.words)
+        write(tmp_path / "captures" / "b.pcap", [late])
+        wait_for(lambda: scrape(watch).of("packets_not_counted_total", reason="late") == 1, lambda: watch.words)
+        found = scrape(watch)
+        assert found.of("packets_not_counted_total", reason="not_ip") == 1
+        assert found.of("packets_not_counted_total", reason="same_ends") == 1
+        assert found.of("packets_not_counted_total", reason="no_inner_end") == 2 * 1300
+        assert found.of("pairs_total") == 3 * (1500 + 400 + 180)
+        assert found.of("part_pairs", family="4", **INNER) == 1500 + 400 + 180
+        assert found.of("last_window_end_timestamp_seconds") * 10**9 == NOON + 10 * MINUTES
+        assert found.of("alerts_open") == found.of("alerts_total", event="opened") == 1
+        assert found.of("ready") == 1
+        assert found.of("destination_queued", purpose="rows", kind="stdout", number="1") == 0
+        assert watch.end(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+def test_a_destination_that_hangs_shows_its_queue(tmp_path: Path) -> None:
+    """And never its address, which may hold a secret."""
+    capture = write(tmp_path / "a.pcap", three_windows())
+    (tmp_path / "captures").mkdir()
+    shutil.move(capture, tmp_path / "captures")
+    (tmp_path / "secret").write_text(f"webhook+http://127.0.0.1:{free_port()}/hooks/T0KEN\n")
+    (tmp_path / "secret").chmod(0o600)
+    arguments = ["--window", "5m", "--output", f"@{tmp_path / 'secret'}", "--threshold", "1000"]
+    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path / "captures"), *arguments, "--metrics", ":0")
+    labels = {"purpose": "rows", "kind": "webhook+http", "number": "1"}
+    with ending(watch):
+        watch.start()
+        wait_for(lambda: scrape(watch).of("destination_queued", **labels) == 2, lambda: watch.words)
+        text = ask(f"{endpoint(watch)}/metrics").text
+        found = samples_of(text)
+        assert "T0KEN" not in text
+        assert found.of("destination_queued_bytes", **labels) > 0
+        assert found.of("destination_sent_total", **labels) == found.of("destination_dropped_total", **labels) == 0
+        wait_for(lambda: scrape(watch).of("destination_failed_total", **labels) > 0, lambda: watch.words)
+
+
+@pytest.mark.parametrize("command", ["edge", "hub", "watch"])
+def test_without_the_package_one_line_says_what_to_install(command: str, tmp_path: Path) -> None:
+    arguments = {
+        "edge": ["edge", str(tmp_path), "--site", "ams", "--to", "link", "--spool", "spool"],
+        "hub": ["hub", "--from", "link", "--state", "state"],
+        "watch": ["watch", str(tmp_path)],
+    }[command]
+    code = "import sys; sys.modules['prometheus_client'] = None; from superhosts.cli import main; main()"
+    line = [sys.executable, "-c", code, *arguments, "--metrics", ":0"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == (
+        "superhosts: --metrics needs packages that are not installed: pip install 'superhosts[metrics]'\n"
+    )
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(fleet: Fleet, tmp_path: Path) -> None:
+    place = endpoint(fleet[0]).removeprefix("http://")
+    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path), "--metrics", place)
+    with ending(watch):
+        watch.start()
+        assert watch.process is not None
+        assert watch.process.wait(600) == 4
+    assert watch.words.splitlines()[-1] == (
+        f"superhosts: --metrics {place}: cannot listen there: Address already in use"
+    )
+
+
+def test_a_live_capture_shows_its_ring_and_its_drops(tmp_path: Path) -> None:
+    get = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
+    with namespace(tmp_path) as net:
+        options = ("--window", "1h", "--json", "--key-file", "public", "--metrics", ":0")
+        watch = Node(tmp_path / "watch.log", "watch", "live:near0", *options, prefix=net.inside)
+
+        def scrape_inside() -> Samples:
+            return samples_of(net.run(sys.executable, "-c", get, f"{endpoint(watch)}/metrics"))
+
+        with ending(watch):
+            watch.start()
+            wait_for(lambda: scrape_inside().of("ready"), lambda: watch.words)
+            before = scrape_inside().of("packets_total")
+            net.send(talk("10.0.0.7", 1500))
+            wait_for(lambda: scrape_inside().of("packets_total") >= before + 1500, lambda: watch.words)
+            found = scrape_inside()
+            assert 0 <= found.of("ring_fullness_ratio") <= 1
+            assert found.of("dropped_total", where="capture") == 0
+            assert found.of("pairs_total") >= 1500

@@ -1,0 +1,137 @@
+"""The sample of pairs and what is noted of them, in plain Python with sets, from the tables of the documentation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from superhosts import packetdetails as said
+from superhosts.hashing import fold, make_key, mangle64, pair_hash
+
+MASK = (1 << 64) - 1
+MIXER = 0xD6E8FEB86659FD93
+
+
+class Packet(NamedTuple):
+    """One packet: its ends as integers, its time and its details."""
+
+    src: int
+    dst: int
+    time: int
+    detail: int
+
+
+def plain(function):  # type: ignore[no-untyped-def]
+    """Return a compiled function as plain Python."""
+    return getattr(function, "py_func", function)
+
+
+def hash_of(low: int, high: int, family: int, secret: bytes) -> int:
+    """Return the hash of a pair."""
+    key = make_key(secret, integer=int)
+    if family == 4:
+        return int(plain(mangle64)(low << 32 | high, key))
+    halves = [plain(fold)(end >> 64, end & MASK, key) for end in (low, high)]
+    return int(plain(pair_hash)(*halves, key))
+
+
+def mixed(x: int) -> int:
+    for _ in range(2):
+        x = ((x ^ x >> 32) * MIXER) & MASK
+    return x ^ x >> 32
+
+
+def mark(hashed: int) -> int:
+    level = next((each for each in range(7) if hashed >> each & 1), 7)
+    return 1 << (8 * level + (hashed >> 60) % 8)
+
+
+def deeds(detail: int) -> tuple[set[int], set[int]]:
+    """Return the bits of what the source and the destination of a packet have sent."""
+    protocol = detail >> 32 & 255 if detail & said.HAS_PROTOCOL else None
+    flags = detail >> 40 & 255 if detail & said.HAS_FLAGS else None
+    if detail & said.IS_CONVERSATION:
+        kind = {6: 0, 17: 1, 1: 2, 58: 2}.get(protocol, 3)
+        asks, answers = {6: (4, 5), 1: (8, 9), 58: (8, 9)}.get(protocol, (None, None))
+        source = {kind} | ({asks} if asks is not None else set())
+        answer = {kind} | ({answers} if answers is not None else set())
+        if not detail & said.IS_ANSWERED:
+            return source, set()
+        return source | ({7} if protocol == 6 else set()), answer
+    if protocol == 6:
+        bits = {0} | {16 + bit for bit in range(8) if flags and flags >> bit & 1}
+        flags_seen = flags or 0
+        syn, ack, rst = (bool(flags_seen & each) for each in (said.SYN, said.ACK, said.RST))
+        record = bool(detail & said.IS_RECORD)
+        if syn and not ack:
+            bits.add(4)
+        elif syn and not record:
+            bits.add(5)
+        elif flags is not None and (record or not rst):
+            bits.add(7)
+        if rst:
+            bits.add(6)
+        return bits, set()
+    if protocol == 17:
+        return {1}, set()
+    if protocol == 1:
+        kinds = {0: 9, 14: 9, 16: 9, 18: 9, 3: 10, 4: 10, 5: 10, 11: 10, 12: 10}
+        return {2} | ({kinds.get(flags, 8)} if flags is not None else set()), set()
+    if protocol == 58:
+        kind = None if flags is None else 10 if flags < 128 else 9 if flags in (129, 132, 136) else 8
+        return {2} | ({kind} if kind is not None else set()), set()
+    return {3}, set()
+
+
+def service(detail: int) -> tuple[int, int, int, bool] | None:
+    """Return class, protocol and port of the service of a packet, and whether it is the destination's."""
+    if not detail & said.HAS_PROTOCOL:
+        return None
+    protocol = detail >> 32 & 255
+    if not detail & said.HAS_PORTS:
+        return 2, protocol, 0, True
+    flags = detail >> 40 & 255 if detail & said.HAS_FLAGS else 0
+    sent, asked = detail >> 16 & 0xFFFF, detail & 0xFFFF
+    if detail & said.IS_CONVERSATION:
+        return 0, protocol, asked, True
+    if protocol == 6:
+        if flags & said.SYN and not flags & said.ACK:
+            return 0, protocol, asked, True
+        if flags & said.SYN and not detail & said.IS_RECORD:
+            return 0, protocol, sent, False
+        if flags & said.RST:
+            return None
+    return (1, protocol, asked, True) if asked <= sent else (1, protocol, sent, False)
+
+
+def sample(packets: Iterable[Packet], family: int, size: int, secret: bytes) -> list[list[int]]:
+    """Return the rows of the sample of these packets, in order."""
+    pairs = defaultdict(list)
+    for packet in packets:
+        low, high = sorted((packet.src, packet.dst))
+        pairs[low, high].append(packet)
+    hashed = sorted((hash_of(*pair, family, secret), pair) for pair in pairs)[:size]
+    rows = []
+    for number, (low, high) in hashed:
+        bits, packet_marks, ports, best = 0, 0, [0, 0], MASK
+        for packet in pairs[low, high]:
+            turned = packet.src > packet.dst
+            source, destination = deeds(packet.detail)
+            for end, some in ((turned, source), (not turned, destination)):
+                bits |= sum(1 << (bit + 32 * end) for bit in some)
+            detail = packet.detail | (turned << 63)
+            packet_marks |= mark(mixed(mixed(packet.time & MASK) ^ detail))
+            found = service(packet.detail)
+            if found is None:
+                continue
+            kind, protocol, port, at_destination = found
+            at_higher = at_destination != turned
+            what = mixed((protocol << 19 | port << 3 | at_higher) & MASK)
+            word = kind << 62 | what >> 27 << 25 | protocol << 17 | port << 1 | at_higher
+            best = min(best, word)
+            if kind != 2:
+                ports[at_higher] |= mark(what)
+        ends = [] if family == 4 else [low >> 64, low & MASK, high >> 64, high & MASK]
+        rows.append([number, bits, best, packet_marks, *ports, *ends])
+    return rows

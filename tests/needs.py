@@ -1,0 +1,17 @@
+"""Programs that some tests need, where they are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def needed(program: str, variable: str) -> str:
+    """Return the path of a program. Skip the test without it, unless the variable requires it."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    if found is None:
+        assert not os.environ.get(variable), f"{program} is not installed"
+        pytest.skip(f"{program} is not installed")
+    return found
