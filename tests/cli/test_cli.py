@@ -44,6 +44,7 @@ COMMANDS += [
     "site rotate",
     "site revoke",
     "site list",
+    "backup",
     "key new",
     "key show",
     "alerts list",

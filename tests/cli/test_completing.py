@@ -24,6 +24,7 @@ ALSO_FREE = {  # and options of one word with others
     "--rule": "rules are named by people",
     "--why": "a note",
     "--broker-cap": "a disk has any size",
+    "--quota-bytes": "sketches have any size",
     "--exclude": "prefixes",
     "--filter": "expressions of libpcap",
     "--prefix": "prefixes",

@@ -24,6 +24,7 @@ REQUIRED = {  # arguments without which a command cannot be parsed
     "synth": ["x.pcap"],
     "edge": ["x.pcap", "--site", "ams", "--to", "out"],
     "hub": ["--from", "in"],
+    "backup": ["x.tar"],
     "alerts mute": ["x.sqlite", "10.0.0.1"],
     "batch": ["x.pcap", "--local", "--save", "out"],
 }

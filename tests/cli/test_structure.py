@@ -56,6 +56,7 @@ OWN_MEANING = {
 
 # Options whose help differs between commands, because they do something else there.
 OWN_HELP = {
+    "alerts": "a backup copies them",
     "direction": "scan counts packets, hosts chooses among what was counted",
     "detector": "fleets and batch take those whose sketches merge",
     "flows": "bench has no windows",

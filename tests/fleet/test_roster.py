@@ -23,6 +23,7 @@ from commands import process
 from fleets import make_sketch, window, write_parcel
 from hubs import FakeTime, Node
 from processes import ending, make_edge, make_hub, wait_for
+from scraping import scrape
 from superhosts._version import __version__
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.options import NatsOptions
@@ -279,7 +280,7 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 
 def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
-    hub, link = make_hub(tmp_path, sites=("ams", "fra"))
+    hub, link = make_hub(tmp_path, "--metrics", ":0", sites=("ams", "fra"))
     (tmp_path / "captures").mkdir()
     ams, fra = (make_edge(tmp_path, site, link, str(tmp_path / "captures")) for site in ("ams", "fra"))
     with ending(hub, ams, fra):
@@ -292,6 +293,7 @@ def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
         assert "CLOCK OF fra: 9,000 s behind this hub's" in hub.words
         wait_for(lambda: "CLOCK: this machine's is 9,000 s behind the hub's" in fra.words, "the edge says it, too")
         wait_for(lambda: status_of(tmp_path)["sites"].get("ams", {}).get("clock") is not None, "ams is judged")
+        assert -9100 < scrape(hub).of("site_clock_offset_seconds", site="fra") <= -9000
         listed = process("site", "list", "--state", tmp_path / "hub")
         assert "the clock of fra is 2.5 h behind the hub's" in listed.err
         assert "the clock of ams" not in listed.err

@@ -87,6 +87,7 @@ def test_a_hub_counts_sites_windows_and_alerts(fleet: Fleet) -> None:
     assert (found.of("sites_reporting"), found.of("sites_missing")) == (1, 1)
     assert (found.of("site_reporting", site="ams"), found.of("site_reporting", site="fra")) == (1, 0)
     assert 0 <= time.time() - found.of("site_last_seen_timestamp_seconds", site="ams") < 3600
+    assert found.of("site_refused_total", site="ams") == found.of("site_slowed_total", site="ams") == 0
     assert found.of("sketches_total", outcome="accepted") == WINDOWS - 1
     assert found.of("merge_seconds_count") >= WINDOWS - 1
     assert found.of("restore_seconds_count") == found.of("reports_incomplete_total") == WINDOWS - 1

@@ -111,6 +111,11 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".site:show_sites",
         "List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.",
     ),
+    "backup": Entry(
+        ".usage.backup:Backup",
+        ".backup:backup",
+        "Copy the state of a hub to a tar file, also while the hub runs.",
+    ),
     "key new": Entry(
         ".usage.key:New",
         ".key:new_key",

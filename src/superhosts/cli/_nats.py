@@ -22,7 +22,7 @@ from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
-from superhosts.fleet.roster import Roster
+from superhosts.fleet.quotas import Quotas
 from superhosts.units import parse_size
 
 __all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
@@ -40,7 +40,7 @@ def link_options(url: str, link: LinkOptions, *, up: bool = False) -> NatsOption
 
 
 def open_receiver(
-    parts: contextlib.ExitStack, options: Hub, largest: int, reloads: Reloads, roster: Roster
+    parts: contextlib.ExitStack, options: Hub, largest: int, reloads: Reloads, quotas: Quotas
 ) -> tuple[NatsReceiver, dict[str, Any]]:
     """Return the receiving end of a hub at its own broker or at --nats, and the counters of the broker.
 
@@ -51,13 +51,13 @@ def open_receiver(
     owner = own_identity(options.state)
     if way_in.nats is not None:
         connection = link_options(way_in.nats, options.link)
-        receiver = NatsReceiver(connection, tell, owner=owner, cap=cap, largest=largest, roster=roster)
+        receiver = NatsReceiver(connection, tell, owner=owner, cap=cap, largest=largest, quotas=quotas)
         receiver.check_no_other_hub()
         return receiver, {}
     owner = owner._replace(host="")  # the queue is in the state folder: the same hub, whatever its container's name
     broker = _start_broker(parts, options, cap)
     receiver = NatsReceiver(
-        broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted, roster=roster
+        broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted, quotas=quotas
     )
     if reason := broker.unreachable():
         receiver.counters.down = reason

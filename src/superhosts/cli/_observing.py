@@ -149,6 +149,7 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
         readings.of_sites(sites),
+        readings.of_roster(parts.intake.roster),
         readings.of_hub(hub, lambda: len(parts.store.windows())),
         readings.of_intake(parts.intake),
         readings.of_link(parts.receiver.counters),

@@ -67,6 +67,12 @@ def worded(option: Any, help: str) -> Any:
 
 # Options. Those whose default differs between commands are constants, the others are types.
 
+ALERTS = typer.Option(
+    metavar="FILE",
+    help="Make alerts: one when a host breaks a rule, one each time its peers have doubled, one when it is over. FILE "
+    "keeps them over restarts (superhosts alerts list FILE). Rules are in the file of --config; without any, a host "
+    "with 1024 peers or more is an alert.",
+)
 DETECTOR = typer.Option(metavar="NAME", help=f"{DETECTORS}.")
 DEVICE = typer.Option(  # Named in full: typer 0.27 takes a metavar that equals the name for the name.
     "--device", metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto."
@@ -546,15 +552,7 @@ class AlertOptions:
     """Alerts of hosts that break a rule."""
 
     panel: ClassVar = "Alerts"
-    alerts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Make alerts: one when a host breaks a rule, one each time its peers have doubled, one when it is "
-            "over. FILE keeps them over restarts (superhosts alerts list FILE). Rules are in the file of --config; "
-            "without any, a host with 1024 peers or more is an alert.",
-        ),
-    ] = None
+    alerts: Annotated[Path | None, ALERTS] = None
     alert_to: Annotated[
         list[str],
         typer.Option(

@@ -37,6 +37,7 @@ from superhosts.fleet.intake import Intake, expected_kinds
 from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
+from superhosts.fleet.quotas import Quota, Quotas
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.roster import Roster
 from superhosts.fleet.spool import Spool
@@ -53,7 +54,7 @@ from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
 from superhosts.times import window_name
-from superhosts.units import SECOND, format_duration, parse_duration, parse_size
+from superhosts.units import SECOND, format_duration, parse_count, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -251,10 +252,16 @@ def _open_receiver(
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
     if options.way_in.from_folder is not None:
-        return FileReceiver(options.way_in.from_folder, tell, largest=largest), {}
+        return FileReceiver(options.way_in.from_folder, tell, largest=largest, quotas=_quotas(options, roster)), {}
     from superhosts.cli._nats import open_receiver
 
-    return open_receiver(parts, options, largest, reloads, roster)
+    return open_receiver(parts, options, largest, reloads, _quotas(options, roster))
+
+
+def _quotas(options: HubOptions, roster: Roster) -> Quotas:
+    """Return the quotas of sites, which count in the roster."""
+    quota = Quota(parse_size(options.way_in.quota_bytes), parse_count(options.way_in.quota_sketches))
+    return Quotas(quota, roster=roster, say=tell)
 
 
 def known_sites(state: Path) -> Roster:

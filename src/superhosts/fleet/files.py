@@ -27,6 +27,7 @@ from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.pauses import growing_pause
+from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 from superhosts.replacing import open_fresh, rename_durably, sync
@@ -175,13 +176,15 @@ class FileReceiver:
         settle: float = SETTLE,
         largest: int = LARGEST,
         clock: Callable[[], float] = time.monotonic,
+        quotas: Quotas | None = None,
     ) -> None:
-        """Receive sketches of at most `largest` bytes."""
+        """Receive sketches of at most `largest` bytes, of each site as many as its quota allows."""
         _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
         self._say = LimitedSay(say, clock=clock)
         self._settle, self._largest, self._clock = settle, largest, clock
+        self._quotas = Quotas() if quotas is None else quotas
         self._trouble = _Trouble(folder, say, self.counters)
         self._ignored: set[Path] = set()
         self._bad: dict[Path, _Bad] = {}  # files with wrong checksums
@@ -295,6 +298,8 @@ class FileReceiver:
             if state == bad.read:
                 settled = now - bad.since >= self._settle
                 return Receipt(path.name, RESEND, "its checksum is not right") if settled else None
+        if not self._quotas.allows(site, bytes=size, sketches=1):
+            return None  # it waits in the folder
         receipt = self._read(path, site, intake)
         if receipt.verdict != RESEND:
             return receipt

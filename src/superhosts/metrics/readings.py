@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from superhosts.fleet.edge import EdgeCounters
     from superhosts.fleet.hub import Hub
     from superhosts.fleet.intake import Intake
+    from superhosts.fleet.roster import Roster
     from superhosts.fleet.spool import Spool
     from superhosts.metrics.health import Health
     from superhosts.metrics.sites import Sites
@@ -269,6 +270,27 @@ def of_sites(sites: Sites) -> Reading:
         help = "When the last sketch of the site was accepted, since the start of the hub."
         seen = [((site,), when) for site, when in sites.seen()[:MOST_SITES]]
         yield Metric(GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), seen)
+
+    return read
+
+
+def of_roster(roster: Roster) -> Reading:
+    """Return the reading of what a hub knows about each of its sites."""
+    gauges = {
+        "clock": ("site_clock_offset_seconds", "Seconds that the site's clock is ahead of the hub's."),
+        "spool_sketches": ("site_spool_sketches", "Sketches that wait at the site, as it told last."),
+        "spool_bytes": ("site_spool_bytes", "Bytes of these."),
+    }
+    counters = {
+        "refused": ("site_refused", "Sketches of the site that were refused."),
+        "slowed": ("site_slowed", "Times that the site had to wait, being over its quota."),
+    }
+
+    def read() -> Iterator[Metric]:
+        sites = list(roster.status().items())[:MOST_SITES]
+        for kind, metrics in ((GAUGE, gauges), (COUNTER, counters)):
+            for field, (name, help) in metrics.items():
+                yield Metric(kind, name, help, ("site",), _known(((site,), facts[field]) for site, facts in sites))
 
     return read
 

@@ -63,8 +63,23 @@ class AppendedFile(Destination):
         old, self._file = self._file, self._open()
         old.close()
 
+    def _is_moved(self) -> bool:
+        """Return True if another file, or none, has this name now."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return True
+        return not os.path.samestat(there, os.fstat(self._file.fileno()))
+
     def _write(self, report: Report) -> None:
-        """Append rows and flush them to disk (fsync); if the disk is full, append none of them."""
+        """Append rows and flush them to disk (fsync); if the disk is full, append none of them.
+
+        A file that was moved away (logrotate) is left alone, also without a signal; one that was emptied (copytruncate)
+        begins again, as rows are always written to its end.
+        """
+        with output_errors(self.path):
+            if self._is_moved():
+                self.reopen()
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
         if self.path.suffix.lower() == ".csv":
@@ -79,7 +94,8 @@ class AppendedFile(Destination):
                 os.fsync(self._file.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
-                    self._file.truncate(end)  # the report is written again when there is room
+                    if os.fstat(self._file.fileno()).st_size > end:  # not if it was emptied meanwhile
+                        self._file.truncate(end)  # the report is written again when there is room
                 raise
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from superhosts.cli._options import (
     worded,
 )
 from superhosts.cli._signals import sighup_held
-from superhosts.cli._values import check_seconds, check_size, split_commas
+from superhosts.cli._values import check_positive_count, check_seconds, check_size, split_commas
 from superhosts.errors import UsageError
 
 LISTEN = "127.0.0.1:4222"
@@ -65,6 +65,22 @@ class WayInOptions:
             show_default=BROKER_CAP,
         ),
     ] = None
+    quota_bytes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            callback=check_size,
+            help="Most bytes that one site may send in a minute. What is more waits, and other sites are not affected.",
+        ),
+    ] = "4GiB"
+    quota_sketches: Annotated[
+        str,
+        typer.Option(
+            metavar="COUNT",
+            callback=check_positive_count,
+            help="Most sketches that one site may send in a minute. What is more waits.",
+        ),
+    ] = "1000"
 
 
 @dataclass(frozen=True)

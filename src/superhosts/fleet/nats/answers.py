@@ -107,7 +107,8 @@ class Questions:
                 self._reception.counters.questions += 1
                 receipts = await self._answers.receipts(site, decode_names(message.data, site))
                 self._reception.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                await self._reception.replies.publish(message.reply, encode_receipts(receipts), own().headers())
+                telling = own(notice=self._reception.quotas.notice(site))
+                await self._reception.replies.publish(message.reply, encode_receipts(receipts), telling.headers())
         except Exception as error:  # the edge will ask again
             self._reception.counters.failures += 1
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)

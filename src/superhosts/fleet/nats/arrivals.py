@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from superhosts.errors import UsageError
 from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.stream import Queue
+from superhosts.fleet.parcels import Parcel
 
 ARRIVING = 32  # sketches of one site that may arrive at once
 SILENCE = 5.0  # seconds without a new piece, after which a question suggests that pieces are lost
+SLOWED = 150.0  # seconds for which a sketch that waits for a quota counts as arriving; its pieces come again sooner
+MAX_SLOWED = 100_000  # sketches that are remembered so
 LARGE = 4  # how many of them may have the largest size: an edge sends that many at once
 
 
@@ -20,6 +24,7 @@ class Arrivals:
         self.assemblies: dict[str, Assembly] = {}
         self.largest = largest
         self._queue = queue
+        self._slowed: dict[str, float] = {}  # sketches of which a piece waits for its site's quota, and since when
         self.held_bytes = 0  # bytes of pieces that are acknowledged when their sketch is handed in
         self.held_pieces: Counter[str] = Counter()  # the number of these pieces, by site
 
@@ -42,9 +47,22 @@ class Arrivals:
         return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self.largest
 
     def is_arriving(self, name: str, now: float) -> bool:
-        """Return True if a sketch is complete, or a piece of it came a moment ago."""
+        """Return True if a sketch is complete, or a piece of it came a moment ago, or waits for its site's quota."""
+        if now - self._slowed.get(name, -SLOWED) < SLOWED:
+            return True
         found = self.assemblies.get(name)
         return found is not None and (found.whole or now - found.touched < SILENCE)
+
+    def slow(self, site: str, name: str, now: float) -> None:
+        """Note that a piece of a sketch waits for its site's quota. A site can name no sketch of another."""
+        try:
+            if Parcel.parse(name).site != site:
+                return
+        except UsageError:
+            return
+        if len(self._slowed) >= MAX_SLOWED:
+            self._slowed.clear()
+        self._slowed[name] = now
 
     def hold(self, assembly: Assembly, place: int, address: str, size: int) -> bool:
         """Keep the address for a later acknowledgement; return False if the queue would become too full."""

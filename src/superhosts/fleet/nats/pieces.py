@@ -24,7 +24,7 @@ from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.reception import ACK, AGAIN, NEVER, PROGRESS, Reception
 from superhosts.fleet.nats.telling import edge_mismatch, parse_wire
-from superhosts.fleet.nats.wire import Chunk, site_of
+from superhosts.fleet.nats.wire import MIN_STEP, Chunk, site_of
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, Receipt
@@ -34,6 +34,7 @@ from superhosts.units import SECOND, format_size
 AT_ONCE = 2  # sketches to hand in at once
 TRIES = 6  # deliveries of a piece that exceeds its site's share; then it leaves the queue
 LONGEST = 300.0  # longest time in seconds before a piece is delivered again
+LONGEST_SLOWED = 60.0  # longest time in seconds before a piece is delivered again that is over its site's quota
 LONGEST_RETRY = 60.0  # longest time in seconds before a complete sketch is handed in again
 UNFINISHED = "has not sent the rest of it; waiting until it is sent again"
 
@@ -86,7 +87,7 @@ class Pieces:
     async def _place(self, message: Msg) -> None:
         try:
             site = site_of(message.subject)
-            if await self._is_foreign(site, message):
+            if await self._is_foreign(site, message) or await self._is_slowed(site, message):
                 return
             chunk = Chunk.parse(message.headers, len(message.data))
         except UsageError as error:
@@ -120,6 +121,8 @@ class Pieces:
         if begins and not await self._make_room(site, chunk.size, instead=assembly):
             await self._wait_for_room(site, message)
             return
+        if begins and await self._is_slowed(site, message, sketches=1):
+            return
         if assembly is None:
             assembly = self.arrivals.assemblies[chunk.name] = Assembly.begin(
                 self._intake.folder, chunk, site, self._reception.clock()
@@ -139,6 +142,23 @@ class Pieces:
             self._reception.counters.malformed += 1
             await self._reception.replies.publish(message.reply, NEVER)
         return bool(why)
+
+    async def _is_slowed(self, site: str, message: Msg, sketches: int = 0) -> bool:
+        """Return True if a site is over its quota; the piece, or whatever it is, comes again later.
+
+        Pieces stay in the queue, where a site has its share, and are never dropped for this.
+        """
+        if not self._reception.is_admitted(site):
+            return False
+        size = max(len(message.data), MIN_STEP)  # tiny messages cost work, too
+        if self._reception.quotas.allows(site, bytes=0 if sketches else size, sketches=sketches):
+            return False
+        if sketches:
+            self._reception.quotas.give_back(site, size)  # it will be counted when it comes again
+        self._reception.counters.slowed += 1
+        self.arrivals.slow(site, (message.headers or {}).get("Superhosts-Name", ""), self._reception.clock())
+        await self._deliver_again(message, growing_pause(_deliveries(message), self._patience.pause, LONGEST_SLOWED))
+        return True
 
     async def _refuse(self, message: Msg, site: str, receipt: Receipt) -> None:
         self._reception.roster.refused(site)

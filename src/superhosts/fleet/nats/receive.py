@@ -28,8 +28,8 @@ from superhosts.fleet.nats.pieces import AT_ONCE, DEFAULT_PATIENCE, Patience, Pi
 from superhosts.fleet.nats.reception import Admitted, Reception
 from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
 from superhosts.fleet.nats.wire import LARGEST, QUESTIONS
+from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import Say
-from superhosts.fleet.roster import Roster
 from superhosts.text import counted, printable
 
 INBOX = "_HUBBOX"  # no site may subscribe to it
@@ -52,15 +52,16 @@ class NatsReceiver:
         at_once: int = AT_ONCE,
         patience: Patience = DEFAULT_PATIENCE,
         admitted: Admitted = lambda: None,
-        roster: Roster | None = None,
+        quotas: Quotas | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Receive as hub `owner`, with a queue of `cap` bytes, sketches of at most `largest` bytes.
 
-        Pieces of sites that are not `admitted` are discarded. What sites tell about themselves goes to `roster`.
+        Pieces of sites that are not `admitted` are discarded. What sites tell about themselves goes to the roster of
+        their `quotas`.
         """
         options.check()
-        self.reception = Reception(say, admitted, clock, roster)
+        self.reception = Reception(say, admitted, clock, quotas)
         self.counters = self.reception.counters
         self.queue = Queue(cap, max_age, ack_wait, owner)
         self.arrivals = Arrivals(self.queue, largest)

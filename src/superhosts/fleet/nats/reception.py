@@ -13,6 +13,7 @@ from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.nats.connect import Link
 from superhosts.fleet.nats.jobs import Jobs
 from superhosts.fleet.nats.wire import encode_receipt
+from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import Receipt, Say
 from superhosts.fleet.roster import Roster
 
@@ -39,6 +40,7 @@ class ReceiveCounters:
     failures: int = 0  # failed attempts to store a piece or a sketch
     abandoned: int = 0  # sketches that were never completed
     put_off: int = 0  # pieces deferred because their site had too many sketches arriving
+    slowed: int = 0  # pieces deferred because their site is over its quota
     dropped: int = 0  # pieces that left the queue because they were deferred too often
     expelled: int = 0  # pieces that left the queue because their site is not enrolled
     unanswered: int = 0  # questions dropped because their site asks too fast
@@ -98,8 +100,9 @@ class Complaints:
 class Reception:
     """The shared parts of one receiver."""
 
-    def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float], roster: Roster | None = None) -> None:
-        self.roster = Roster(say) if roster is None else roster
+    def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float], quotas: Quotas | None = None) -> None:
+        self.quotas = Quotas(roster=Roster(say)) if quotas is None else quotas
+        self.roster = self.quotas.roster
         self.counters = ReceiveCounters()
         self.say = LimitedSay(say, clock=clock)
         self.complain = Complaints(self.say)

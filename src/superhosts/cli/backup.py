@@ -1,0 +1,21 @@
+"""`superhosts backup`: a copy of a hub's state."""
+
+from __future__ import annotations
+
+from superhosts.cli._console import tell
+from superhosts.cli.usage.backup import Backup
+from superhosts.errors import OutputError
+from superhosts.fleet.backup import save_state
+from superhosts.replacing import replaceable
+from superhosts.text import counted
+from superhosts.units import format_size
+
+
+def backup(options: Backup) -> None:
+    """Write the file and say what it has."""
+    if options.file.exists() and not options.force:
+        raise OutputError(f"{options.file} exists; --force replaces it")
+    target = replaceable(options.file)
+    saved = save_state(options.state, target, options.alerts)
+    what = f"{counted(saved.windows, 'window')}, {counted(saved.files, 'file')}, {format_size(target.stat().st_size)}"
+    tell(f"{options.file}: {what}; keep the sketch key and the archive, too")
