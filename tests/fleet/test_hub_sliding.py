@@ -312,8 +312,12 @@ def test_a_destination_that_fails_gets_the_same_rows_later(tmp_path: Path):
     assert len(tried) == 1
     send(node, 0, SITES[1:])
     node = make_node(tmp_path, grace=0.0)
+    node.report = fail
     node.hub.step()
-    assert list(node.reports[0].rows) == tried[0]
+    assert node.hub.counters.panes == 1  # the pane is whole now, and its window still fails
+    node = make_node(tmp_path, grace=0.0)
+    node.hub.step()
+    assert tried[0] == tried[-1] == list(node.reports[0].rows)
     assert node.reports[0].missing == ["fra", "nyc"]
     assert [report.revision for report in node.reports] == [1, 2]
     assert plain(node.reports[1].rows) == truth()[window(0)]
@@ -350,6 +354,7 @@ def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
     node = make_node(tmp_path, late=1.0, times=clock.source)
     for number in range(COUNT):
         in_time(clock, number)
+        node.hub.tidy()  # the last pane came as long ago as a slide lasts
         send(node, number)
         node.hub.step()
         node.hub.tidy()
@@ -370,6 +375,26 @@ def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
     number = GRID.number_of_window(min(node.store._past.glob("*.json")).stem) + 1
     early = Sketch(SETTINGS.make_detector, window=Window((number - 2) * SLIDE, (number - 1) * SLIDE), site="lon")
     assert node.send(early).reason == "its windows are past --late, and no archive has their other panes"
+
+
+def test_panes_are_kept_as_long_as_a_neighbour_may_change(tmp_path: Path):
+    """A late sketch of pane 3 is followed by another one: the windows of pane 3 have panes that are older."""
+    clock = FakeTime()
+    in_time(clock, 0)
+    node = make_node(tmp_path, late=1.0, grace=0.0, times=clock.source)
+    for number in range(7):
+        in_time(clock, number)
+        send(node, number, SITES if number != 3 else SITES[:1])
+        node.hub.step()
+    for site in SITES[1:]:
+        send(node, 3, [site])
+        node.hub.step()
+        clock.now += GRID.length / SECOND
+        node.hub.tidy()
+    assert last(node.reports) == {window(number): truth()[window(number)] for number in range(7)}
+    clock.now += 2.0
+    node.hub.tidy()
+    assert node.store.windows() == []
 
 
 def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path):

@@ -248,6 +248,15 @@ class CpuEngine(Engine):
         self.flush()
         return self._arrays()
 
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of another engine of the same geometry. This one must be new."""
+        if not isinstance(other, CpuEngine):
+            super().copy_from(other)
+            return
+        for name, array in other.arrays().items():
+            np.copyto(self._arrays()[name], array)
+        self.counts[:] = other.counts
+
     def load(self, arrays: Arrays) -> None:
         """Replace the state by these arrays, which may be the engine's own, filled in place; recount the zeros."""
         self.bins.clear()

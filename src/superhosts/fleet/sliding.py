@@ -121,10 +121,9 @@ class SlidingWindows:
             ledger.issued, ledger.issuing = before
             raise
         self._made = None
-        sites = self._due.pop(self._grid.number_of_window(window), set())
-        self._examine(
-            self._grid.number_of_window(window), sites
-        )  # a report from before a crash may lack what came since
+        number = self._grid.number_of_window(window)
+        sites = self._due.pop(number)
+        self._examine(number, sites)  # a report from before a crash may lack what came since
 
     def needs(self, pane: str) -> bool:
         """Return True if a window that is due has this pane."""
