@@ -16,6 +16,7 @@ flow says what all its packets said together, and often more: which end opened i
 | 52 | it is a record of a whole conversation, which the source opened; both directions are in it |
 | 53 | only with bit 52: the destination answered |
 | 56 to 58 | what a run has found out (`contacts.py`): the source opened, the source answers, the destination answered |
+| 59 | nothing else is known, because the packet's pair is in no sample and nobody needs to know (`sources/base.py`) |
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ IS_ANSWERED: Final = 1 << 53
 OPENED: Final = 1 << 56
 ANSWERS: Final = 1 << 57
 ANSWERED: Final = 1 << 58
+SKIPPED: Final = 1 << 59
 
 TCP, UDP, ICMP, ICMPV6, SCTP, UDP_LITE, DCCP = 6, 17, 1, 58, 132, 136, 33
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10

@@ -13,11 +13,16 @@ import superhosts as sh
 from commands import Run
 from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
 from evidence.test_sampling import SECRET
-from naive_evidence import Packet, sample
-from packets import ethernet, ipv4, pcap
+from naive_evidence import Packet, hash_of, sample
+from packets import enhanced, ethernet, interface, ipv4, pcap, section
 from superhosts import packetdetails as said
 from superhosts.errors import UsageError
+from superhosts.evidence import sampling
+from superhosts.pipeline import building
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.sources.base import Wants
+from superhosts.sources.capture import open_capture
 
 MINUTE = 60_000_000_000
 
@@ -149,3 +154,70 @@ def test_the_size_of_the_sample_is_checked() -> None:
 def test_syn_is_what_the_scene_means() -> None:
     """The frames of these tests are read as their packets say."""
     assert frame(Packet(1, 2, 0, said.pack(TCP, (1, 2), SYN)))[14 + 20 + 13] == SYN
+
+
+def shuffled(packets: list[Packet], minutes: int) -> list[Packet]:
+    """Return packets in another order, at times within some minutes."""
+    draw = np.random.default_rng(4)
+    times = np.sort(draw.integers(0, minutes * MINUTE // 1000, len(packets))) * 1000
+    order = draw.permutation(len(packets))
+    return [packets[i]._replace(time=int(when)) for i, when in zip(order, times, strict=True)]
+
+
+def write_as(path: Path, packets: list[Packet]) -> Path:
+    frames = [(packet.time, frame(packet)) for packet in packets]
+    blocks = [section(), interface(), *(enhanced(when // 1000, data) for when, data in frames)]
+    path.write_bytes(pcap(frames) if path.suffix == ".pcap" else b"".join(blocks))
+    return path
+
+
+FORMATS = pytest.mark.parametrize("ending", [".pcap", ".pcapng"])
+
+
+@FORMATS
+@pytest.mark.parametrize("piece", [None, 1 << 14])
+def test_details_are_read_of_sampled_packets_only(tmp_path: Path, ending: str, piece: int | None) -> None:
+    """Within the time of the sample, packets of pairs with larger hashes have no details; all others have them."""
+    packets = shuffled(traffic(), 4)
+    path = write_as(tmp_path / f"a{ending}", packets)
+    chosen = Settings(evidence=True, key=SECRET).sampling
+    assert chosen is not None
+    chosen.limit = MINUTE, 3 * MINUTE, 1 << 61  # one pair in eight
+    source = open_capture(str(path), **({} if piece is None else {"block_bytes": piece}))
+    source.want(Wants(details=True, sampling=chosen))
+    found = [int(detail) for block in source.blocks() for batch in block for detail in batch.details]
+    unwanted = 0
+    for packet, detail in zip(packets, found, strict=True):
+        ends = sorted((packet.src, packet.dst))
+        is_wanted = not MINUTE <= packet.time < 3 * MINUTE or hash_of(*ends, 4, SECRET) <= 1 << 61
+        unwanted += not is_wanted
+        assert detail == packet.detail or (detail == said.SKIPPED and not is_wanted)
+    assert found.count(said.SKIPPED) > 0.9 * unwanted > len(packets) / 4  # unusual ones are told in any case
+
+
+@FORMATS
+@pytest.mark.parametrize("cut", [{"window": "all"}, {"window": "1m"}, {"window": "2m", "slide": "1m"}])
+def test_what_is_left_out_does_not_change_the_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, cut: dict
+) -> None:
+    packets: list[Packet] = []
+    for number in range(40):
+        scene = Scene(number, host=HOST + number)
+        (browsing if number % 2 else horizontal_scan)(scene, 250)
+        packets += scene.packets
+    path = write_as(tmp_path / f"a{ending}", shuffled(packets, 4))
+    monkeypatch.setattr(building, "GATHERED", 500)
+    monkeypatch.setattr(sampling, "WAITING", 4096)
+    monkeypatch.setattr(sampling, "FRESH", 256)
+    found = {}
+    for sampled in (True, False):
+        if not sampled:
+            monkeypatch.setattr(Settings, "sampling", None)
+        run = Scan(
+            [open_capture(str(path), block_bytes=1 << 14)],
+            Settings(evidence=True, evidence_pairs=1024, key=SECRET, threads=2, **cut),
+            make_detector=lambda part: sh.Exact(key_bits=32 if part.family == 4 else 64),
+        )
+        found[sampled] = [window.sketch.evidence for window in run]
+    assert found[True] == found[False]
+    assert len(found[True]) >= (1 if cut["window"] == "all" else 4)

@@ -36,15 +36,16 @@ from superhosts.evidence.pairrows import (
 )
 from superhosts.evidence.rows import HASH, NARROW, WIDE, Rows, smallest, sorted_rows, united
 from superhosts.hashing import Key, fold, mangle64, pair_hash
-from superhosts.packetdetails import Details
+from superhosts.packetdetails import SKIPPED, Details
 from superhosts.pairs import Addresses, PacketBatch, Times
 from superhosts.stopwatch import timed
 
 ALL = (1 << 64) - 1  # the limit while every pair is in the sample
 MOST_LANES = 4  # threads that write at the same time
 WAITING = 1 << 18  # packets that wait in a lane
-FRESH = 1 << 15  # of these, packets that may come before the hashes are looked at
+FRESH = 1 << 16  # of these, packets that may come before the hashes are looked at
 BLOCK = 1024  # packets whose hashes are computed together
+SKIPPED_BIT = SKIPPED.bit_length() - 1
 
 CountPackets = Callable[[PacketBatch, NDArray[np.int32]], NDArray[np.uint8]]
 Hashes = NDArray[np.uint64]
@@ -73,14 +74,28 @@ def _hash_wide(src: Addresses, dst: Addresses, i: int, key: Key) -> np.uint64:
 
 
 @compiled
-def find_candidates(src: Addresses, dst: Addresses, limit: np.uint64, key: Key) -> NDArray[np.int32]:
-    """Return the packets whose pairs have hashes up to the limit."""
+def find_candidates(src: Addresses, dst: Addresses, details: Details, limit: np.uint64, key: Key) -> NDArray[np.int32]:
+    """Return the packets whose pairs have hashes up to the limit, and that the source has not left out."""
     n = len(src)
     numbers, hashed = np.empty(n + 1, np.int32), np.empty(BLOCK, np.uint64)
     count = _U(0)
     for start in range(0, n, BLOCK):
         size = min(BLOCK, n - start)
-        left, right = src[start : start + size], dst[start : start + size]
+        left, right, said = src[start : start + size], dst[start : start + size], details[start : start + size]
+        skipped = _U(0)
+        for i in range(size):
+            skipped += (said[i] >> _U(SKIPPED_BIT)) & _U(1)
+        if skipped > _U(size // 2):  # Few are left: only these are looked at.
+            for i in range(size):
+                if said[i] & _U(SKIPPED):
+                    continue
+                if src.ndim == 1:
+                    found = hash_narrow(left[i], right[i], key)
+                else:
+                    found = _hash_wide(left, right, i, key)
+                numbers[count] = start + i
+                count += _U(found <= limit)
+            continue
         if src.ndim == 1:
             for i in range(size):  # so simple that it runs in vector registers
                 hashed[i] = hash_narrow(left[i], right[i], key)
@@ -89,7 +104,7 @@ def find_candidates(src: Addresses, dst: Addresses, limit: np.uint64, key: Key) 
                 hashed[i] = _hash_wide(left, right, i, key)
         for i in range(size):  # written always, so that nothing is predicted wrongly
             numbers[count] = start + i
-            count += _U(hashed[i] <= limit)
+            count += _U(hashed[i] <= limit) & (_U(1) ^ (said[i] >> _U(SKIPPED_BIT)) & _U(1))
     return numbers[:count]
 
 
@@ -197,7 +212,7 @@ class OpenSample:
     def add(self, batch: PacketBatch, counts: CountPackets) -> None:
         """Take packets of the family. `counts` tells for some of them which are of the traffic that is looked at."""
         assert batch.details is not None
-        numbers = find_candidates(batch.src, batch.dst, _U(self.limit), self._key)
+        numbers = find_candidates(batch.src, batch.dst, batch.details, _U(self.limit), self._key)
         if not len(numbers):
             return
         chosen = numbers, counts(batch, numbers)

@@ -24,6 +24,8 @@ from superhosts.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.bundle import Sketch
+from superhosts.sources.base import Sampling
+from superhosts.units import parse_duration
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
 MOST_GATHERED = 1 << 21  # packets, however many threads there are
@@ -113,6 +115,7 @@ class _OpenWindow:
     conversations: Conversations | None = None  # only if it matters who opened
     samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
     evidence: Evidence | None = None  # of windows that were joined with this one
+    span: tuple[int, int] = (0, 0)  # its start and its end
 
 
 class WindowBuilder:
@@ -148,6 +151,7 @@ class WindowBuilder:
         self._find = find
         self._threads = thread_count(settings.threads)
         self._gathers = _gathered(self._threads) if gathers is None else gathers
+        self.sampling: Sampling | None = None  # told of the sample of the window that was filled last
         self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
@@ -160,6 +164,7 @@ class WindowBuilder:
         """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
         if start not in self._open:
             self._open[start] = self._new()
+            self._open[start].span = self._span_of(start)
         opened = self._open[start]
         if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
             self._fill(self._gathering)
@@ -181,6 +186,8 @@ class WindowBuilder:
         if opened.samples:
             batches = [with_details(batch) for batch in batches]
             self._sample(batches, opened.samples)
+            if self.sampling is not None and 4 in opened.samples:
+                self.sampling.limit = *opened.span, opened.samples[4].limit
         by_part: dict[Part, list[PairBatch]] = {}
         for part, pairs in self._pairs(batches, opened.conversations):
             if len(pairs):
@@ -271,6 +278,13 @@ class WindowBuilder:
 
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)
+
+    def _span_of(self, start: int) -> tuple[int, int]:
+        """Return the start and the end of a window."""
+        settings = self._settings
+        if settings.window == "all":
+            return -(1 << 63), (1 << 63) - 1
+        return start, start + parse_duration(settings.slide or settings.window)
 
     def _new(self) -> _OpenWindow:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))

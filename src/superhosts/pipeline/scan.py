@@ -162,8 +162,9 @@ class Scan:
         if settings.window == "all":
             for source in self.sources:
                 source.use_one_window()
+        sampling = settings.sampling
         for source in self.sources:
-            source.want(settings.wants)
+            source.want(replace(settings.wants, sampling=sampling))
         self._stopping = False
         # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None
@@ -182,7 +183,7 @@ class Scan:
         )
         live = any(source.live for source in self.sources)
         self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
-        self._builder.sorts = settings.has_contacts and len(self.sources) > 1
+        self._builder.sorts, self._builder.sampling = settings.has_contacts and len(self.sources) > 1, sampling
         self._sliding = self._slide(self._builder) if slides else None
         self._last_pane: int | None = None
         self._following: Following | None = None

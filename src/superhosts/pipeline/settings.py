@@ -17,12 +17,13 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
 from superhosts.evidence import sample, sampling
+from superhosts.hashing import make_key, secret_of
 from superhosts.lens import Lens, parse_ports, parse_protocols
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
 from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
 from superhosts.selection import Selection
-from superhosts.sources.base import TUNNELS, Wants
+from superhosts.sources.base import TUNNELS, Sampling, Wants
 from superhosts.text import counted, either, named, option, printable, setting
 from superhosts.units import format_duration, format_size, parse_duration, parse_size
 
@@ -255,6 +256,14 @@ class Settings:
         """What sources are to tell of packets besides their addresses and times."""
         details = self.has_contacts or self.lens.needs_details or self.evidence
         return Wants(details=details, tunnels=self.tunnels)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """Of which packets details are wanted, if only of those in the sample of evidence; None: of all, or of none."""
+        if not self.evidence or self.has_contacts or self.lens.needs_details:
+            return None
+        white, first, second, *_ = make_key(secret_of(self.key), integer=int).mangle64
+        return Sampling((white, first, second))
 
     @property
     def starts_exact(self) -> bool:

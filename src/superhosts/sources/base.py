@@ -57,12 +57,26 @@ class SourceCounters:
 TUNNELS = ("outer", "inner", "both")  # whose addresses count: the outermost IP header's, the innermost's, or each
 
 
+class Sampling:
+    """Of which pairs details are wanted: those in the sample of a window, which is made while sources read ahead.
+
+    `limit` is the window's start, its end and the largest hash of the sample so far. It is replaced as a whole, and the
+    hash only falls; packets of other times may belong to a window that has no sample yet, so all of them are wanted.
+    A source may tell more than is wanted.
+    """
+
+    def __init__(self, words: tuple[int, int, int]) -> None:
+        self.words = words  # of the hash of a pair of IPv4 addresses (`hashing.mangle64`)
+        self.limit = 0, 0, 0
+
+
 @dataclass(frozen=True)
 class Wants:
     """What a run needs to know of packets besides addresses and times. A source ignores what it cannot tell."""
 
     details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
     tunnels: str = "outer"  # one of TUNNELS
+    sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
 
 
 PLAIN = Wants()

@@ -33,6 +33,7 @@ from superhosts.sources.frames import (
     new_columns,
     start_walk,
     take,
+    use_sampling,
     wants_of,
     written,
 )
@@ -114,7 +115,7 @@ class CaptureReader:
         room = (self._packets + MOST_SUBFRAMES) * most_rows
         self._columns = new_columns(room, room, wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
-        self._tally[WANTS] = wants_of(wants)
+        self._tally[WANTS], self._sampling = wants_of(wants), wants.sampling
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
@@ -152,6 +153,7 @@ class CaptureReader:
         tally = self._tally
         while until is None or self.place() < until:
             start_walk(tally, min(limit or self._packets, self._packets))
+            use_sampling(tally, self._sampling)
             if until is not None:
                 tally[STOP] = until - self._offset
             with measured("walk") as work:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from superhosts.compiled import compiled
+from superhosts.packetdetails import SKIPPED
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,
@@ -27,6 +28,7 @@ from superhosts.sources.frames import (
     PACKETS,
     POSITION,
     QUICK_BYTES,
+    SAMPLED,
     STOP,
     TIME,
     UNSUPPORTED,
@@ -40,6 +42,7 @@ from superhosts.sources.frames import (
     half,
     ip_header,
     is_ipv4,
+    is_sampled,
     is_usual,
     is_whole,
     is_wrapped,
@@ -48,6 +51,7 @@ from superhosts.sources.frames import (
     peek,
     put_ipv4,
     put_ipv6,
+    sampled_of,
     swapped,
     type_end,
     unsupported,
@@ -93,7 +97,7 @@ def _make_walk(rich: bool) -> Walk:
         earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
         header_bytes, unit, largest = records.header, records.unit, records.largest
         last = min(tally[STOP] - 1, size - header_bytes)  # where the last record can start
-        wants = tally[WANTS]
+        wants, sampled = tally[WANTS], sampled_of(tally)
         quick = records.link == ETHERNET and not records.swap
         while packets < limit and at <= last:
             if quick and not wants:  # a run of usual records
@@ -121,13 +125,15 @@ def _make_walk(rich: bool) -> Walk:
                     end = start + captured
                     if captured < QUICK_BYTES or captured > largest or end > size or not is_usual(block, start):
                         break
-                    protocol, first, flags, left = peek(block, start + 14, end, 4)
-                    details = glance(protocol, first, flags, left, wants)
-                    if not details:
-                        break
-                    time = little(block, at) * SECOND + little(block, at + 4) * unit
+                    time, row = little(block, at) * SECOND + little(block, at + 4) * unit, np.uint64(ipv4)
                     put_ipv4(block, start + 14, ipv4, src4, dst4)
-                    time4[np.uint64(ipv4)] = time
+                    details = SKIPPED
+                    if not wants & SAMPLED or is_sampled(src4[row], dst4[row], time, sampled):
+                        protocol, first, flags, left = peek(block, start + 14, end, 4)
+                        details = glance(protocol, first, flags, left, wants)
+                        if not details:
+                            break
+                    time4[row] = time
                     if rich and wants & DETAILS:
                         details4[np.uint64(ipv4)] = details
                     earliest4, latest4 = min(earliest4, time), max(latest4, time)

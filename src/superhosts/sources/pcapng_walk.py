@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.packetdetails import SKIPPED
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,
@@ -30,6 +31,7 @@ from superhosts.sources.frames import (
     PACKETS,
     POSITION,
     QUICK_BYTES,
+    SAMPLED,
     SIMPLE,
     STOP,
     TIME,
@@ -44,6 +46,7 @@ from superhosts.sources.frames import (
     half,
     ip_header,
     is_ipv4,
+    is_sampled,
     is_usual,
     is_whole,
     is_wrapped,
@@ -51,6 +54,7 @@ from superhosts.sources.frames import (
     peek,
     put_ipv4,
     put_ipv6,
+    sampled_of,
     swapped,
     type_end,
 )
@@ -166,7 +170,7 @@ def _make_walk(rich: bool) -> Walk:
         time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
         earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
         last = min(tally[STOP] - 1, size - 12)  # where the last block can start
-        wants = tally[WANTS]
+        wants, sampled = tally[WANTS], sampled_of(tally)
         current, link, clock = -1, UNSUPPORTED, Clock(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
         while packets < limit and at <= last:
             if link == ETHERNET and clock.unit == TIMES and not swap and not wants:  # a run of usual packets
@@ -216,13 +220,15 @@ def _make_walk(rich: bool) -> Walk:
                         break
                     if not is_usual(block, at + 28):
                         break
-                    protocol, first, flags, left = peek(block, at + 42, at + 28 + captured, 4)
-                    details = glance(protocol, first, flags, left, wants)
-                    if not details:
-                        break
-                    time = np.int64(ticks * clock.scale + clock.offset)
+                    time, row = np.int64(ticks * clock.scale + clock.offset), np.uint64(ipv4)
                     put_ipv4(block, at + 42, ipv4, src4, dst4)
-                    time4[np.uint64(ipv4)] = time
+                    details = SKIPPED
+                    if not wants & SAMPLED or is_sampled(src4[row], dst4[row], time, sampled):
+                        protocol, first, flags, left = peek(block, at + 42, at + 28 + captured, 4)
+                        details = glance(protocol, first, flags, left, wants)
+                        if not details:
+                            break
+                    time4[row] = time
                     if rich and wants & DETAILS:
                         details4[np.uint64(ipv4)] = details
                     earliest4, latest4 = min(earliest4, time), max(latest4, time)

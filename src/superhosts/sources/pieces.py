@@ -53,6 +53,7 @@ from superhosts.sources.frames import (
     Columns,
     Tally,
     start_walk,
+    use_sampling,
     wants_of,
 )
 from superhosts.sources.inputs import Input
@@ -176,7 +177,7 @@ class PieceReader:
     ) -> None:
         self._cutting = cutting
         self._stream = stream
-        self._wants = wants_of(wants)
+        self._wants = wants
         self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants)
         size = os.fstat(self._stream.file).st_size
         _being_read.add(self)
@@ -297,7 +298,7 @@ def _read(
     layout: Any,
     lender: ColumnLender,
     room_bytes: int,
-    wants: int,
+    wants: Wants,
 ) -> Piece:
     """Read a piece."""
     buffer = getattr(_this_thread, "buffer", None)
@@ -305,8 +306,9 @@ def _read(
         buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
     tally = np.zeros(TALLY_SLOTS, np.int64)
     columns = lender.borrow()
-    tally[WANTS] = wants
+    tally[WANTS] = wants_of(wants)
     start_walk(tally, _NO_LIMIT)
+    use_sampling(tally, wants.sampling)
     with measured("read and walk") as work:
         begins = format.read_piece(file, place, layout, buffer, tally, columns)
         work.amount += int(tally[PACKETS])

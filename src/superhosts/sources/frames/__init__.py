@@ -57,6 +57,7 @@ from superhosts.sources.frames.rows import (
     take,
     written,
 )
+from superhosts.sources.frames.sampled import is_sampled, sampled_of, use_sampling
 from superhosts.sources.frames.tally import (
     BOTH,
     DETAILS,
@@ -71,6 +72,7 @@ from superhosts.sources.frames.tally import (
     NOT_IP,
     PACKETS,
     POSITION,
+    SAMPLED,
     SIMPLE,
     STOP,
     TALLY_SLOTS,
@@ -102,6 +104,7 @@ __all__ = [
     "POSITION",
     "QUICK_BYTES",
     "RAW",
+    "SAMPLED",
     "SIMPLE",
     "STOP",
     "TALLY_SLOTS",
@@ -123,6 +126,7 @@ __all__ = [
     "half",
     "ip_header",
     "is_ipv4",
+    "is_sampled",
     "is_usual",
     "is_whole",
     "is_wrapped",
@@ -132,11 +136,13 @@ __all__ = [
     "peek",
     "put_ipv4",
     "put_ipv6",
+    "sampled_of",
     "start_walk",
     "swapped",
     "take",
     "type_end",
     "unsupported",
+    "use_sampling",
     "wants_of",
     "written",
 ]

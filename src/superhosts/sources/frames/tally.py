@@ -18,15 +18,18 @@ SIMPLE = 4  # pcapng packets that carry no time of their own
 PACKETS, IPV4, IPV6, NOT_IP, TRUNCATED, UNSUPPORTED_LINK = 5, 6, 7, 8, 9, 10  # IPV4 and IPV6 count rows
 EARLIEST4, LATEST4, EARLIEST6, LATEST6 = 11, 12, 13, 14  # times of the packets in the columns, by family
 WANTS = 15  # what is to be read besides the outermost addresses: a sum of the following
-TALLY_SLOTS = 16
+SAMPLE = 16  # six slots: which packets' details are wanted (`sampled.py`)
+TALLY_SLOTS = 22
 DETAILS, INNER, BOTH = 1, 2, 4  # write details; addresses of the innermost IP header; of the outermost and it
+SAMPLED = 8  # of usual packets, write details only of those in the sample
 
 _LATEST = 2**63 - 1
 
 
 def wants_of(wants: Wants) -> int:
     """Return the content of the slot WANTS."""
-    return DETAILS * wants.details | {"outer": 0, "inner": INNER, "both": BOTH}[wants.tunnels]
+    sampled = SAMPLED * (wants.sampling is not None)
+    return DETAILS * wants.details | {"outer": 0, "inner": INNER, "both": BOTH}[wants.tunnels] | sampled
 
 
 def start_walk(tally: Tally, limit: int, stop: int = _LATEST) -> None:
