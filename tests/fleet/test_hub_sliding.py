@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import json
 import random
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -55,6 +57,7 @@ Rows = list[dict[str, Any]]
 @functools.cache
 def captures() -> dict[str, list[Path]]:
     folder = Path(tempfile.mkdtemp(prefix="superhosts-panes-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     traffic = sites_traffic(COUNT, seconds=SLIDE // SECOND, packets=3000)
     return {site: write_captures(folder / site, batches, 10**9) for site, batches in traffic.items()}
 
