@@ -13,7 +13,7 @@ from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import check_threshold, open_desk, policy_of
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
-from superhosts.cli._links import connect_to, make_sender, sending
+from superhosts.cli._links import connect_to, find_place, make_sender, sending
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
 from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
@@ -205,7 +205,7 @@ def _open_receiver(
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
     if options.way_in.from_folder is not None:
-        return FileReceiver(options.way_in.from_folder, tell, largest=largest), {}
+        return FileReceiver(find_place(options.way_in.from_folder, "--from"), tell, largest=largest), {}
     from superhosts.cli._nats import open_receiver
 
     return open_receiver(parts, options, largest, reloads)
