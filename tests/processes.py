@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import forking
 from superhosts.pairs import PacketBatch
@@ -102,6 +104,15 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def needed(program: str, variable: str) -> str:
+    """Return the path of a program. Skip the test without it, unless the variable requires it."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    if found is None:
+        assert not os.environ.get(variable), f"{program} is not installed"
+        pytest.skip(f"{program} is not installed")
+    return found
 
 
 def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:

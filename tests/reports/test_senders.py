@@ -10,9 +10,7 @@ import hashlib
 import hmac
 import importlib.util
 import json
-import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +23,7 @@ from typing import Any
 import pytest
 import trustme
 
-from processes import free_port
+from processes import free_port, needed
 from receivers import Receiver
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
@@ -82,15 +80,6 @@ def opened(text: str) -> Iterator[Sender]:
 def deliver(text: str, one: Batch = TWO) -> None:
     with opened(text) as sender:
         sender.deliver(one)
-
-
-def needed(program: str, variable: str) -> str:
-    """Return the path of a program. Skip the test without it, unless the variable requires it."""
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
-    if found is None:
-        assert not os.environ.get(variable), f"{program} is not installed"
-        pytest.skip(f"{program} is not installed")
-    return found
 
 
 def need_apprise() -> None:

@@ -16,6 +16,7 @@ from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import in_background
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.link import Sender
+from superhosts.fleet.objects import Objects
 from superhosts.fleet.place import Place
 from superhosts.fleet.spool import Spool
 from superhosts.sources.urls import is_url
@@ -37,8 +38,6 @@ def find_place(where: str, option: str) -> Path | Place:
         return Path(where[len("file://") :])
     if not is_url(where):
         return Path(where)
-    from superhosts.fleet.objects import Objects
-
     return Objects(where, option)
 
 
