@@ -1,4 +1,4 @@
-"""From options to the sending end of a link: a folder, or a NATS server.
+"""From options to the sending end of a link: a folder, an object store, or a NATS server.
 
 The NATS client is an optional package, so `_nats.py` is imported only when a link over NATS is asked for.
 """
@@ -16,7 +16,10 @@ from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import in_background
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.link import Sender
+from superhosts.fleet.objects import Objects
+from superhosts.fleet.place import Place
 from superhosts.fleet.spool import Spool
+from superhosts.sources.urls import is_url
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -29,11 +32,20 @@ def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
     return link_options(url, link, up=up)
 
 
-def make_sender(to: Path | None, connection: NatsOptions | None, site: str) -> Sender:
+def find_place(where: str, option: str) -> Path | Place:
+    """Return the folder or the object store that an option names."""
+    if where.lower().startswith("file://"):
+        return Path(where[len("file://") :])
+    if not is_url(where):
+        return Path(where)
+    return Objects(where, option)
+
+
+def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Sender:
     """Return the sending end of a link by files (`to`) or over NATS."""
     if connection is None:
         assert to is not None
-        return FileSender(to, site, tell)
+        return FileSender(find_place(to, "--to"), site, tell)
     from superhosts.cli._nats import NatsSender
 
     return NatsSender(connection, site, tell)

@@ -164,7 +164,9 @@ THRESHOLD = typer.Option(
 )
 TLS_CERT = typer.Option(metavar="FILE", help="This site's own certificate, for mutual TLS.")
 TLS_CA = typer.Option(metavar="FILE", help="Certificate of the authority that signed the server's certificate.")
-TO = typer.Option(metavar="DIR", help="Send sketches as files to a folder that the hub reads with --from.")
+TO = typer.Option(
+    metavar="DIR", help="Send sketches as files to a folder, or to s3://BUCKET/PREFIX, that the hub reads with --from."
+)
 WINDOW = typer.Option(
     "--window", "-w", metavar="DURATION", callback=check_duration, help="Length of a window: 90s, 5m, 1h or 30d."
 )

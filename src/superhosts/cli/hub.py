@@ -14,7 +14,7 @@ from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import check_threshold, open_desk, policy_of
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
-from superhosts.cli._links import connect_to, make_sender, sending
+from superhosts.cli._links import connect_to, find_place, make_sender, sending
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
 from superhosts.cli._options import LinkOptions, check_no_conflict
@@ -252,7 +252,8 @@ def _open_receiver(
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
     if options.way_in.from_folder is not None:
-        return FileReceiver(options.way_in.from_folder, tell, largest=largest, quotas=_quotas(options, roster)), {}
+        place = find_place(options.way_in.from_folder, "--from")
+        return FileReceiver(place, tell, largest=largest, quotas=_quotas(options, roster)), {}
     from superhosts.cli._nats import open_receiver
 
     return open_receiver(parts, options, largest, reloads, _quotas(options, roster))

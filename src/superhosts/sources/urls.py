@@ -21,14 +21,14 @@ def is_url(name: str | Path) -> bool:
     return isinstance(name, str) and _URL.match(name) is not None
 
 
-def file_system(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the name that the file has there."""
+def file_system(url: str, **options: Any) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, made with `options`, and the name that the file has there."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise MissingExtraError(f"{url}: reading URLs", "batch") from error
+        raise MissingExtraError(f"{url}: a URL", "batch") from error
     try:
-        found: tuple[Any, str] = url_to_fs(url)
+        found: tuple[Any, str] = url_to_fs(url, **options)
     except ImportError as error:
         raise UsageError(f"{url}: needs a package that is not installed: pip install {_package(url)}") from error
     except Exception as error:  # every file system has errors of its own

@@ -89,7 +89,7 @@ class Edge:
         superhosts edge /var/captures --join @ams.token
         superhosts edge /var/captures --site ams --to /mnt/fleet
         tcpdump -U -w - | superhosts edge - --site ams --nkey ams.nk
-        superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
+        superhosts edge netflow://0.0.0.0:2055 --site ams --to s3://fleet/sketches
     """
 
     around: ClassVar = (sighup_held,)
@@ -113,7 +113,7 @@ class Edge:
     ] = defaults.GRACE
     device: Annotated[str, DEVICE] = "auto"
     memory_total: MemoryTotal = None
-    to: Annotated[Path | None, TO] = None
+    to: Annotated[str | None, TO] = None
     nats: Annotated[
         str | None,
         shown(worded(NATS, "Send sketches to this NATS server: the hub's, or your own."), f"{LOCAL}; with --to none"),

@@ -53,8 +53,12 @@ class WayInOptions:
     ] = None
     nats: Annotated[str | None, worded(NATS, "Use this NATS server instead of starting the embedded broker.")] = None
     from_folder: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Take sketches from a folder (edge --to), without a broker."),
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.",
+        ),
     ] = None
     broker_cap: Annotated[
         str | None,
@@ -160,7 +164,10 @@ class UpstreamOptions:
 
     panel: ClassVar = "Upstream hub"
     to: Annotated[
-        Path | None, worded(TO, "Send unions as files to a folder that the upstream hub reads with --from.")
+        str | None,
+        worded(
+            TO, "Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream hub reads with --from."
+        ),
     ] = None
     up: Annotated[
         str | None, typer.Option(metavar="URL", help="Send unions to the NATS server of an upstream hub.")

@@ -1,0 +1,335 @@
+"""The link through an object store, against a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers import KeepingIntake, make_spool, noise, running
+from fleets import make_sketch
+from hubs import FakeTime, Node, three, union_of
+from objectstores import BUCKET, S3Server
+from processes import COMMON, INNER, free_port, wait_for
+from processes import Node as Process
+from superhosts.cli._links import find_place
+from superhosts.errors import UsageError
+from superhosts.fleet import objects
+from superhosts.fleet.files import SETTLE, FileReceiver, FileSender
+from superhosts.fleet.folder import Folder
+from superhosts.fleet.objects import MARK, Objects
+from superhosts.fleet.spool import Spool
+from superhosts.pipeline.settings import Settings
+from traffic import content
+
+STOP = threading.Event()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    started = S3Server(tmp_path_factory.mktemp("s3")).start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def url(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Return the URL of a prefix of its own."""
+    use(server, monkeypatch)
+    return f"s3://{BUCKET}/{tmp_path.parent.name}/{tmp_path.name}"
+
+
+def use(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def names_in(server: S3Server, url: str) -> set[str]:
+    root = url.removeprefix("s3://")
+    return {path.removeprefix(f"{root}/") for path in server.client().find(root)}
+
+
+def sender_to(url: str, site: str = "ams") -> FileSender:
+    return FileSender(Objects(url, "--to"), site, print)
+
+
+def receiver_from(url: str, said: list[str], **options: Any) -> FileReceiver:
+    return FileReceiver(Objects(url, "--from"), said.append, **options)
+
+
+def test_sketches_are_merged_and_refused_and_nothing_stays(tmp_path: Path, server: S3Server, url: str):
+    node = Node(tmp_path)
+    spools = {site: make_spool(tmp_path / site, site) for site in ("ams", "fra", "nyc")}
+    senders = {site: sender_to(url, site) for site in spools}
+    for sketch in three():
+        spools[min(sketch.sites)].put(sketch)
+    other = spools["ams"].put(make_sketch("ams", 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    for site, sender in senders.items():
+        sender.step(spools[site])
+        sender.step(spools[site])  # what is there already is not sent again
+    assert [sender.counters.sketches for sender in senders.values()] == [2, 1, 1]
+    receiver = receiver_from(url, node.said)
+    receiver.step(node.intake, STOP)
+    assert set(receiver.senders()) == set(spools)
+    for site, sender in senders.items():
+        sender.step(spools[site])
+    node.hub.step()
+    assert content(node.union(0)) == content(union_of(*three()))
+    assert [spool.counters.delivered for spool in spools.values()] == [1, 1, 1]
+    assert (tmp_path / "ams" / "refused" / other.name).exists()
+    assert names_in(server, url) == {f"{site}/{MARK}" for site in spools}
+    receiver = receiver_from(url, node.said)  # after a restart the sites are known although nothing waits
+    receiver.step(node.intake, STOP)
+    assert set(receiver.senders()) == set(spools)
+
+
+def test_a_sketch_that_comes_twice_gets_its_receipt_twice_and_counts_once(tmp_path: Path, server: S3Server, url: str):
+    node = Node(tmp_path, sites=("ams",))
+    spool = make_spool(tmp_path / "spool", "ams")
+    path = spool.put(make_sketch("ams"))
+    receiver = receiver_from(url, node.said)
+    for _ in range(2):
+        sender_to(url).step(spool)
+        receiver.step(node.intake, STOP)
+        server.client().rm_file(f"{url.removeprefix('s3://')}/ams/{path.name}.receipt")  # the receipt is lost
+    assert spool.waiting() == [path]
+    sender_to(url).step(spool)
+    receiver.step(node.intake, STOP)
+    sender_to(url).step(spool)
+    assert spool.waiting() == []
+    assert node.intake.counters.accepted == 1
+    assert node.intake.counters.repeated == 2
+    assert names_in(server, url) == {f"ams/{MARK}"}
+
+
+def test_a_truncated_object_is_read_once_and_requested_again(tmp_path: Path, server: S3Server, url: str):
+    node = Node(tmp_path, sites=("ams",))
+    spool, clock = make_spool(tmp_path / "spool", "ams"), FakeTime()
+    path = spool.put(make_sketch("ams"))
+    server.client().pipe_file(f"{url}/ams/{path.name}", path.read_bytes()[:500])
+    sender, receiver = sender_to(url), receiver_from(url, node.said, clock=clock.source.steady)
+    for _ in range(2):
+        receiver.step(node.intake, STOP)
+    assert receiver.counters.resends == 0
+    assert node.intake.counters.corrupt == 1  # the same content is not read twice
+    clock.now += SETTLE
+    receiver.step(node.intake, STOP)
+    assert receiver.counters.resends == 1
+    sender.step(spool)
+    receiver.step(node.intake, STOP)
+    sender.step(spool)
+    assert spool.waiting() == []
+    assert node.intake.counters.accepted == 1
+
+
+def test_an_object_that_is_replaced_by_the_whole_one_is_taken(tmp_path: Path, server: S3Server, url: str):
+    node, clock = Node(tmp_path, sites=("ams",)), FakeTime()
+    path = make_spool(tmp_path / "spool", "ams").put(make_sketch("ams"))
+    receiver = receiver_from(url, node.said, clock=clock.source.steady)
+    for data in (path.read_bytes()[:500], path.read_bytes()):
+        server.client().pipe_file(f"{url}/ams/{path.name}", data)
+        receiver.step(node.intake, STOP)
+    receiver.step(node.intake, STOP)  # it has stopped changing
+    assert node.intake.counters.accepted == 1
+    assert receiver.counters.resends == 0
+
+
+def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(tmp_path: Path, server: S3Server, url: str):
+    intake, said = KeepingIntake(tmp_path), []
+    made = noise(tmp_path / "ams", "ams", 0, size=100)
+    name = made.name
+    digits = [f"{number:016x}" for number in range(1500)]
+    client = server.client()
+    client.pipe({f"{url}/ams/{name[:-21]}{each}.cube": b"no sketch" for each in digits})
+    theirs = noise(tmp_path / "fra", "fra", 0, size=100)
+    client.pipe_file(f"{url}/fra/{theirs.name}", theirs.read_bytes())
+    place = Objects(url, "--from")
+    found, trouble = place.sketches()
+    assert trouble is None
+    assert len(found) == 1501
+    assert len(place.names("ams")) == 1500
+    receiver = receiver_from(url, said, settle=0.0)
+    receiver.step(intake, STOP)
+    assert intake.names() == {theirs.name}
+    assert receiver.counters.resends == 100  # a site has a hundred turns
+    assert len(Objects(url, "--from").sketches()[0]) == 1400
+
+
+def test_a_site_with_too_many_objects_hides_no_other(
+    tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(objects, "MOST_LISTED", 1000)
+    server.client().pipe({f"{url}/ams/{number:04d}.cube": b"x" for number in range(2500)})
+    server.client().pipe_file(f"{url}/fra/last.cube", b"x")
+    place = Objects(url, "--from")
+    found, _ = place.sketches()
+    assert len(found) < 2500
+    assert min(path.name for path in found) == "0000.cube"
+    assert {path.parent.name for path in found} == {"ams", "fra"}
+    assert len(place.names("ams")) == 1000
+
+
+def test_hostile_names_and_contents_change_nothing(tmp_path: Path, server: S3Server, url: str):
+    node = Node(tmp_path, sites=("ams",))
+    spool = make_spool(tmp_path / "spool", "ams")
+    path = spool.put(make_sketch("ams"))
+    big = make_spool(tmp_path / "big", "ams").put(make_sketch("ams", 7))
+    store = server.client()
+    for name in ("x.cube", "ams/sub/x.cube", ".dot/x.cube", "ams/.x.cube", "ams/readme.txt", f"ams/{path.name}/x.cube"):
+        store.pipe_file(f"{url}/{name}", b"x")
+    for name in ("ams/x.cube", "not a site/x.cube", f"fra/{path.name}"):
+        store.pipe_file(f"{url}/{name}", path.read_bytes())
+    store.pipe_file(f"{url}/ams/{big.name}", bytes(200_000))
+    receiver = receiver_from(url, node.said, largest=100_000)
+    for _ in range(2):
+        receiver.step(node.intake, STOP)
+    assert receiver.counters.ignored == 2
+    assert node.intake.counters.accepted == 0
+    assert json.loads(store.cat_file(f"{url}/ams/{big.name}.receipt"))["verdict"] == "refused"
+    assert json.loads(store.cat_file(f"{url}/fra/{path.name}.receipt"))["verdict"] == "refused"
+    # Receipts that are none do not count as one, and are removed.
+    sender = sender_to(url)
+    for receipt in (b"", b"[]", b"{" * 70_000, b'{"verdict": "yes"}'):
+        store.pipe_file(f"{url}/ams/{path.name}.receipt", receipt)
+        sender.step(spool)
+        assert f"ams/{path.name}.receipt" not in names_in(server, url)
+    assert spool.waiting() == [path]
+    assert sender.counters.receipts == 1  # the refusal of the large one, whose sketch this edge does not have
+
+
+def quick(place: Objects) -> Objects:
+    place.poll, place.longest = 0.05, 0.2
+    return place
+
+
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    server = S3Server(tmp_path / "s3").start()
+    use(server, monkeypatch)
+    url, said = f"s3://{BUCKET}/deep/prefix", []
+    intake, spool = KeepingIntake(tmp_path), make_spool(tmp_path / "spool", "ams")
+    sender = FileSender(quick(Objects(url, "--to")), "ams", said.append)
+    receiver = FileReceiver(quick(Objects(url, "--from")), said.append)
+    sent: set[str] = set()
+    with running(sender.run, spool), running(receiver.run, intake):
+        for number in range(3):
+            sent |= {noise(spool.folder, "ams", 3 * number + each, size=3_000_000).name for each in range(3)}
+            if number:
+                wait_for(lambda: intake.names(), "the first sketch arrives")
+                server.kill()  # wherever both ends are
+                wait_for(lambda: sender.counters.down and receiver.counters.down, "both ends say that it is down")
+                server.start()
+        wait_for(lambda: not spool.waiting(), lambda: (said, sender.counters, receiver.counters))
+        wait_for(lambda: not sender.counters.down and not receiver.counters.down, "both ends say that it works")
+    server.kill()
+    assert intake.names() == sent
+    assert sum("works again" in line for line in said) >= 2
+
+
+def test_a_server_that_does_not_answer_is_given_up_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(objects, "REPLY", 1.0)
+    server = S3Server(tmp_path / "s3").start()
+    use(server, monkeypatch)
+    url, said = f"s3://{BUCKET}/fleet", []
+    receiver = receiver_from(url, said)
+    intake = KeepingIntake(tmp_path)
+    receiver.look(intake, STOP)
+    assert receiver.counters.down == ""
+    server.pause()
+    receiver.look(intake, STOP)
+    assert receiver.counters.down
+    assert receiver.counters.failures == 1
+    server.resume()
+    receiver.look(intake, STOP)
+    assert receiver.counters.down == ""
+    server.kill()
+
+
+def test_a_missing_bucket_and_wrong_credentials_are_reported(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch):
+    spool, said = make_spool(tmp_path / "spool", "ams"), []
+    receiver = receiver_from("s3://nowhere/fleet", said)
+    receiver.look(KeepingIntake(tmp_path), STOP)
+    assert said == ["s3://nowhere/fleet: The specified bucket does not exist; retrying until it works"]
+    with pytest.raises(OSError, match="bucket does not exist"):
+        sender_to("s3://nowhere/fleet").step(spool)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(PermissionError):
+        sender_to(url).step(spool)
+
+
+def test_pauses_grow_while_the_store_is_away_and_not_for_one_bad_object(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    waits: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            if len(waits) == 6:
+                self.set()
+            return self.is_set()
+
+    receiver = receiver_from(url, [])
+    receiver.run(KeepingIntake, Stop())  # type: ignore[arg-type]
+    assert waits == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    assert receiver.counters.failures == 6
+    assert "Could not connect" in receiver.counters.down
+
+
+def test_other_stores_of_fsspec_work_and_file_urls_are_folders(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams",))
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
+    spool.put(make_sketch("ams"))
+    url = f"memory://{tmp_path.name}/fleet"
+    sender, receiver = sender_to(url), receiver_from(url, node.said)
+    for _ in range(2):
+        receiver.step(node.intake, STOP)
+        sender.step(spool)
+    receiver.step(node.intake, STOP)
+    sender.step(spool)
+    assert spool.waiting() == []
+    assert receiver.senders() == {"ams"}
+    assert find_place(f"file://{tmp_path}/link", "--to") == tmp_path / "link"
+    assert find_place("link", "--to") == Path("link")
+    assert isinstance(FileSender(tmp_path / "link", "ams", print)._place, Folder)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("https://minio.example/fleet", "give s3://BUCKET/PREFIX"),
+        ("nosuch://fleet", "Protocol not known: nosuch"),
+        ("s3:///", "a bucket is missing"),
+        ("gs://fleet/x", "pip install gcsfs"),
+    ],
+)
+def test_wrong_urls_are_refused(url: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        find_place(url, "--to")
+
+
+def windows_in(output: Path) -> int:
+    rows = output.read_text().splitlines() if output.exists() else []
+    return len({json.loads(row)["window_start"] for row in rows})
+
+
+def test_edge_and_hub_meet_in_a_bucket(tmp_path: Path, url: str):
+    key = tmp_path / "key"
+    key.write_text("a key of this fleet")
+    common = [*COMMON, "--key-file", str(key)]
+    output = tmp_path / "hosts.jsonl"
+    state = ["--state", str(tmp_path / "state"), "--output", str(output)]
+    hub = Process(tmp_path / "hub.log", "hub", "--from", url, "--sites", "ams", *state, *common).start()
+    synth = "synth:flows=20k,packets=40k,windows=2,super_hosts=3"
+    spool = ["--spool", str(tmp_path / "spool")]
+    edge = Process(tmp_path / "edge.log", "edge", synth, "--site", "ams", "--to", url, *spool, *INNER, *common).start()
+    wait_for(lambda: not edge.running, lambda: (edge.words, hub.words))
+    assert edge.process is not None
+    assert edge.process.returncode == 0, edge.words
+    wait_for(lambda: windows_in(output) == 2, lambda: hub.words)
+    hub.end()
+    status = json.loads((tmp_path / "state" / "status.json").read_text())
+    assert status["link"]["sketches"] == 2
+    assert status["link"]["down"] == ""
