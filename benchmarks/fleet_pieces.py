@@ -83,8 +83,8 @@ async def send(url: str, files: list[Path], step: int) -> None:
 
         async def publish(path: Path, chunk: Chunk) -> None:
             with path.open("rb") as file:
-                file.seek(chunk.number * step)
-                data = file.read(step)
+                file.seek(chunk.number * chunk.step)
+                data = file.read(chunk.step)
             while True:
                 try:
                     subject = f"superhosts.from.{site_of(path.name)}.chunk"
@@ -107,7 +107,8 @@ def interleaved(files: list[Path], step: int) -> Iterator[tuple[Path, Chunk]]:
     chunks = []
     for path in files:
         size = path.stat().st_size
-        chunks.append([(path, Chunk(path.name, number, step, size)) for number in range(-(-size // step))])
+        whole = Chunk(path.name, 0, min(step, size), size)
+        chunks.append([(path, whole._replace(number=number)) for number in range(whole.pieces)])
     for round in itertools.zip_longest(*chunks):
         yield from (each for each in round if each is not None)
 
