@@ -37,6 +37,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
+def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """Start a server that the test may kill or stop."""
+    started = S3Server(tmp_path / "s3").start()
+    use(started, monkeypatch)
+    yield started
+    started.kill()
+
+
+@pytest.fixture
 def url(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Return the URL of a prefix of its own."""
     use(server, monkeypatch)
@@ -206,9 +215,7 @@ def quick(place: Objects) -> Objects:
     return place
 
 
-def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    server = S3Server(tmp_path / "s3").start()
-    use(server, monkeypatch)
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, own_server: S3Server):
     url, said = f"s3://{BUCKET}/deep/prefix", []
     intake, spool = KeepingIntake(tmp_path), make_spool(tmp_path / "spool", "ams")
     sender = FileSender(quick(Objects(url, "--to")), "ams", said.append)
@@ -219,33 +226,31 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pyte
             sent |= {noise(spool.folder, "ams", 3 * number + each, size=3_000_000).name for each in range(3)}
             if number:
                 wait_for(lambda: intake.names(), "the first sketch arrives")
-                server.kill()  # wherever both ends are
+                own_server.kill()  # wherever both ends are
                 wait_for(lambda: sender.counters.down and receiver.counters.down, "both ends say that it is down")
-                server.start()
+                own_server.start()
         wait_for(lambda: not spool.waiting(), lambda: (said, sender.counters, receiver.counters))
         wait_for(lambda: not sender.counters.down and not receiver.counters.down, "both ends say that it works")
-    server.kill()
     assert intake.names() == sent
     assert sum("works again" in line for line in said) >= 2
 
 
-def test_a_server_that_does_not_answer_is_given_up_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_that_does_not_answer_is_given_up_and_retried(
+    tmp_path: Path, own_server: S3Server, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(objects, "REPLY", 1.0)
-    server = S3Server(tmp_path / "s3").start()
-    use(server, monkeypatch)
     url, said = f"s3://{BUCKET}/fleet", []
     receiver = receiver_from(url, said)
     intake = KeepingIntake(tmp_path)
     receiver.look(intake, STOP)
     assert receiver.counters.down == ""
-    server.pause()
+    own_server.pause()
     receiver.look(intake, STOP)
     assert receiver.counters.down
     assert receiver.counters.failures == 1
-    server.resume()
+    own_server.resume()
     receiver.look(intake, STOP)
     assert receiver.counters.down == ""
-    server.kill()
 
 
 def test_a_missing_bucket_and_wrong_credentials_are_reported(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch):

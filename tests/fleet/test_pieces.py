@@ -21,9 +21,11 @@ from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import Receipt
+from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
 ALL = frozenset({"ams", "fra"})
+STEP = 16_384  # bytes of a piece
 
 
 class Held:
@@ -69,10 +71,10 @@ class Arrival:
         self.receiver.begin(self.intake)
         self.receiver.reception.replies.link = self.link
 
-    async def take(self, piece: tuple[Chunk, bytes]) -> None:
+    async def take(self, piece: tuple[Chunk, bytes], site: str = "ams") -> None:
         self.number += 1
         chunk, data = piece
-        await self.receiver.pieces.take(message(self.number, CHUNK, chunk.headers("0"), data))
+        await self.receiver.pieces.take(message(self.number, f"superhosts.from.{site}.chunk", chunk.headers("0"), data))
 
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
@@ -242,3 +244,22 @@ def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause
     with system_call("pwrite", fill_disk):
         answers = take_often(arrival, 3)
     assert answers == [b'-NAK {"delay": 7000000000}'] * 3
+
+
+def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arrival: Arrival) -> None:
+    sites = [f"site{number:03d}" for number in range(300)]
+    arrival.admitted = frozenset(sites)
+    paths = {site: noise(tmp_path / "made", site, 0, 100_000) for site in sites}
+    total = sum(path.stat().st_size for path in paths.values())
+
+    async def main() -> None:
+        arrival.begin()
+        for number in range(-(-total // len(sites) // STEP)):
+            for site, path in paths.items():
+                await arrival.take(pieces(path, STEP)[number], site)
+        await arrival.receiver.jobs.finish()
+
+    with little_memory(total // 6):
+        asyncio.run(main())
+    assert arrival.intake.names() == {path.name for path in paths.values()}
+    arrival.check_empty()
