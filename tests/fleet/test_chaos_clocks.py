@@ -72,6 +72,10 @@ def test_inputs_stamped_ahead_for_two_windows_lose_nothing_that_follows(tmp_path
     with ending(*fleet.nodes.values()):
         fleet.hub.start()
         follower.start()
+        for site in chaos.SITES[2:]:  # of a long run: their clocks are right
+            fleet.edges[site].start()
+            for number in range(7):
+                fleet.feed(number, [site])
         pipe.start(stdin=subprocess.PIPE)
         for number in range(5):
             fleet.feed(number, ["fra"])
