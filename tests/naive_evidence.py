@@ -127,7 +127,7 @@ def sample(packets: Iterable[Packet], family: int, size: int, secret: bytes) -> 
                 continue
             kind, protocol, port, at_destination = found
             at_higher = at_destination != turned
-            what = mixed((protocol << 19 | port << 3 | at_higher) & MASK)
+            what = mixed(mixed((protocol << 19 | port << 3 | at_higher) & MASK) ^ number)
             word = kind << 62 | what >> 27 << 25 | protocol << 17 | port << 1 | at_higher
             best = min(best, word)
             if kind != 2:

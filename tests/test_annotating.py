@@ -266,3 +266,18 @@ def test_alerts_say_who_it_is() -> None:
     assert (event["label"], event["pattern"]) == ("mail gateway", "mail server")
     assert "name" not in event
     assert "pattern" not in alert.event("closed")
+
+
+def test_a_file_that_is_damaged_inside_says_nothing(tmp_path: Path) -> None:
+    path = geo(tmp_path, {"192.0.2.0/24": {"country": "FR"}})
+    content = path.read_bytes()
+    place = content.index(b"FR") - 1
+    damaged = 0
+    for value in range(256):
+        path.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
+        try:
+            file = MaxMind(path)
+        except UsageError:
+            continue
+        damaged += file.fields(network("192.0.2.1")) != {"country": "FR"}
+    assert damaged > 100

@@ -14,10 +14,12 @@ from alerts.test_alerts import row, window
 from commands import Run
 from first_hour.office import FOLDER
 from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import Policy
+from superhosts.alerts.machine import AlertMachine, Policy
 from superhosts.alerts.rules import Rule
 from superhosts.alerts.store import AlertStore
-from superhosts.errors import OutputError
+from superhosts.cli._alerting import policy_of
+from superhosts.cli._options import AlertOptions
+from superhosts.errors import InputError, OutputError
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, Report
 
@@ -163,3 +165,18 @@ def test_rules_about_patterns_need_evidence(run: Run, tmp_path: Path) -> None:
     wrong = run(*asked, "--evidence")
     assert wrong.status == 2
     assert 'must be a list of patterns: ["horizontal scan"]' in wrong.err
+
+
+def test_hosts_to_be_spared_may_stand_in_a_file(tmp_path: Path) -> None:
+    spared = tmp_path / "spared.txt"
+    spared.write_text("203.0.113.0/24  # partners\n")
+    policy = policy_of(AlertOptions(never_act=[f"@{spared}", "198.51.100.7"]), None)
+    events = AlertMachine(policy).take(window(0), [row("203.0.113.9"), row("198.51.100.7"), row("192.0.2.1")])
+    assert {event["host"]: event["act"] for event in events} == {
+        "203.0.113.9": False,
+        "198.51.100.7": False,
+        "192.0.2.1": True,
+    }
+    missing = AlertOptions(never_act=["@/none/here"])
+    with pytest.raises(InputError, match="cannot be read"):
+        policy_of(missing, None)

@@ -159,6 +159,11 @@ def browsing(scene: Scene, peers: int) -> None:
         scene.connect(peer, 443 if number % 6 else scene.draw.choice([80, 22, 993, 8883]))
 
 
+def file_server(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.serve(peer, 445)
+
+
 def noise(scene: Scene, peers: int) -> None:
     """Everybody knocks, at all kinds of ports."""
     for number, peer in enumerate(scene.peers(peers)):
@@ -184,5 +189,6 @@ SCENES: dict[Callable[[Scene, int], None], str] = {
     recursive_resolver: "reflector or resolver",
     peer_to_peer: "peer-to-peer",
     browsing: "client, proxy or NAT",
+    file_server: "server",
     noise: "scanned by many",
 }

@@ -86,8 +86,15 @@ def test_the_smaller_sample_decides() -> None:
 def test_a_sketch_without_evidence_adds_none_and_takes_none_away() -> None:
     plain = sketch_of(2)
     plain.evidence = None
-    assert (sketch_of(1) | plain).evidence == sketch_of(1).evidence
-    assert (plain | sketch_of(1)).evidence == sketch_of(1).evidence
+    own = sketch_of(1).evidence
+    assert own is not None
+    for whole in (sketch_of(1) | plain, plain | sketch_of(1), sketch_of(1) | plain | sketch_of(1)):
+        assert whole.evidence is not None
+        assert whole.evidence.rows[4].tolist() == own.rows[4].tolist()
+        assert whole.evidence == own.as_lacking() != own
+        assert not whole.evidence.is_whole(4)
+        assert Sketch.from_bytes(whole.to_bytes(), key=SECRET).evidence == whole.evidence
+    assert (Sketch() | sketch_of(1)).evidence == (sketch_of(1) | Sketch()).evidence == own
 
 
 def test_a_copy_is_independent() -> None:

@@ -7,7 +7,20 @@ from collections.abc import Callable
 
 import pytest
 
-from evidence.scenes import ACK, HOST, SCENES, SYN, TCP, Scene, browsing, horizontal_scan, web_server
+from evidence.scenes import (
+    ACK,
+    HOST,
+    ICMP,
+    SCENES,
+    SYN,
+    TCP,
+    UDP,
+    Scene,
+    browsing,
+    horizontal_scan,
+    udp_scan,
+    web_server,
+)
 from evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
 from superhosts.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
@@ -96,6 +109,62 @@ def test_a_capture_of_openings_alone() -> None:
     openings = [packet for packet in scene.packets if packet.detail >> 40 & SYN]
     assert verdict(openings).pattern == "web server"
     assert verdict(scene.packets).pattern == "web server"
+
+
+def test_errors_of_a_router_are_no_scan() -> None:
+    scene = Scene()
+    for peer in scene.peers(100):
+        scene.send(peer, ICMP, None, 11)
+    found = verdict(scene.packets + background())
+    assert (found.pattern, found.summary.opened.hits) == ("unknown", 0)
+    assert found.summary.fields()["ports"] == [{"port": "icmp", "at": None, "share": 1.0}]
+
+
+def test_packets_that_were_cut_before_their_ports_have_no_service() -> None:
+    scene = Scene()
+    for peer in scene.peers(100):
+        scene.send(peer, TCP, None)
+    found = verdict(scene.packets + background())
+    assert (found.pattern, found.summary.services) == ("unknown", [])
+
+
+def test_packets_without_an_opening_do_not_make_silence_meaningless() -> None:
+    scene, other = Scene(), Scene(9, host=HOST + 1)
+    udp_scan(scene, 200)
+    for peer in other.peers(800):
+        other.get(peer, TCP, (40000, 80), ACK)
+    packets = scene.packets + other.packets + background()
+    assert verdict(packets).pattern == "horizontal scan"
+    victim = verdict(packets, host=HOST + 1)
+    assert (victim.pattern, victim.summary.fields()["answered"]) == ("DDoS or flash crowd", 0.0)
+
+
+def test_answers_alone_prove_nothing() -> None:
+    """A victim of amplified DNS, and nothing else in the window."""
+    scene = Scene()
+    for peer in scene.peers(200):
+        scene.get(peer, UDP, (53, 4444))
+    found = verdict(scene.packets)
+    assert (found.pattern, found.summary.fields()["answered"]) == ("unknown", None)
+
+
+def test_each_pair_keeps_a_service_of_its_own() -> None:
+    scene = Scene()
+    for peer in scene.peers(300):
+        scene.serve(peer, 80, 1)
+        scene.serve(peer, 443, 1)
+    shares = [share.value for _, share in verdict(scene.packets + background()).summary.services]
+    assert len(shares) == 2
+    assert all(0.4 < share < 0.6 for share in shares)
+
+
+def test_hosts_with_ports_are_not_judged_by_their_address() -> None:
+    scene = Scene()
+    horizontal_scan(scene, 100)
+    evidence = Evidence(SECRET, 1 << 16, {4: sampled(scene.packets, 4, 1 << 16)})
+    found = Judge(evidence).verdict("10.0.0.1:443", Part())
+    assert (found.pattern, found.reason) == (None, "evidence is about whole addresses and their peers")
+    assert Judge(evidence).verdict("10.0.0.1", Part(counts="ports")).pattern is None
 
 
 def test_the_direction_of_a_part_chooses_the_pairs() -> None:

@@ -130,7 +130,7 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     row = json.loads(told.out.splitlines()[0])
     assert row["host"] == as_text(HOST)
     assert row["pattern"] == "horizontal scan"
-    assert row["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22")
+    assert row["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22, about")
     assert row["evidence"]["pairs"] == 300
     _title, names, first, *_ = run("scan", path, "--evidence", "--quiet", "--top", 3).out.splitlines()
     assert names.split()[-1] == "pattern"

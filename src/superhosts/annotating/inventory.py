@@ -33,6 +33,8 @@ class Inventory:
     def __init__(self, path: Path) -> None:
         """Read a file. Raise UsageError, which names the line, if it is no such list."""
         self.path = path
+        if path.exists() and not path.is_file():
+            raise UsageError(f"--labels {path}: not a plain file")
         # address family → prefix length, longest first → number of the prefix → label
         self._labels: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}
         try:

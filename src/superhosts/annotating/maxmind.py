@@ -30,7 +30,7 @@ class MaxMind:
         """Return what the file knows of a host: asn, as_name, country. A prefix is known by its first address."""
         try:
             found = self._file.get(host.network_address)
-        except ValueError:  # an IPv6 address, and the file has IPv4 only; or the file is damaged there
+        except (ValueError, RuntimeError):  # an IPv6 address, and the file has IPv4 only; or it is damaged there
             return {}
         return _fields(found) if isinstance(found, dict) else {}
 

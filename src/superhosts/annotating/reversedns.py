@@ -62,9 +62,9 @@ class ReverseNames:
         """Return the name of a host if it is known by now. A prefix has none."""
         if host.num_addresses != 1:
             return None
-        with self._lock:
+        with self._lock:  # or it may be forgotten meanwhile
             known = self._known.get(str(host.network_address))
-        return known[1].result() if known is not None and known[1].done() else None
+            return known[1].result() if known is not None and known[1].done() else None
 
     def _begin(self, host: Network) -> Future[str | None] | None:
         """Begin to look for the name of a host; return None if that was done before."""

@@ -33,8 +33,13 @@ def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = (
     allow = AllowList()
     for text in options.allow:
         allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")
-    hosts = [text for text in (*own, *options.never_act) if text != "private" and not text.startswith("@")]
-    return Policy(rules, allow, never_act(hosts), options.alert_cap)
+    hosts, spared = [], AllowList()
+    for text in (*own, *options.never_act):
+        if text.startswith("@"):
+            spared |= AllowList.read(Path(text[1:]))
+        elif text != "private":  # which is spared in any case
+            hosts.append(text)
+    return Policy(rules, allow, never_act(hosts) | spared, options.alert_cap)
 
 
 def for_alerts(settings: Settings, policy: Policy) -> Settings:

@@ -26,6 +26,7 @@ from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
+from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.durable import hold_folder
 from superhosts.errors import RefusedError, SuperhostsError, UsageError
 from superhosts.fleet.edge import Edge, check_settings
@@ -72,6 +73,9 @@ def edge(options: EdgeOptions) -> None:
             device=options.device,
         )
     )
+    if settings.evidence and settings.evidence_pairs > EVIDENCE_PAIRS:
+        most = f"hubs take evidence of at most {EVIDENCE_PAIRS:,} pairs"
+        raise UsageError(f"--evidence-pairs {settings.evidence_pairs}: {most}")
     settings = replace(settings, key=fleet_key(options.cube.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
         connection = connection if joining is None else joining.connect()

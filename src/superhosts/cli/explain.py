@@ -165,7 +165,8 @@ def _print_evidence(row: Row) -> None:
     if "evidence" not in row:
         return
     facts, console = row["evidence"], OutputConsole()
-    ports = ", ".join(f"{each['port']} at the {each['at']} {each['share']:.0%}" for each in facts["ports"])
+    places = {"host": " at the host", "peer": " at the peer", None: ""}
+    ports = ", ".join(f"{each['port']}{places[each['at']]} {each['share']:.0%}" for each in facts["ports"])
     nets = ", ".join(f"{count:,} {net}" for net, count in facts["nets"].items())
     of_all = "all of its pairs" if facts["complete"] else "a sample of its pairs"
     lines = [

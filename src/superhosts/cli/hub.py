@@ -26,8 +26,10 @@ from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.cubefile.container import SITE_HEADER
+from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.durable import hold_folder, read_json
 from superhosts.errors import UsageError
+from superhosts.evidence.sample import WIDTHS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
@@ -262,6 +264,8 @@ def _open_receiver(
 def _quotas(options: HubOptions, roster: Roster) -> Quotas:
     """Return the quotas of sites, which count in the roster."""
     quota = Quota(parse_size(options.way_in.quota_bytes), parse_count(options.way_in.quota_sketches))
+    if quota.bytes == 0:
+        raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
     return Quotas(quota, roster=roster, say=tell)
 
 
@@ -332,9 +336,10 @@ def _window_notice(report: HubReport) -> Notice:
 
 
 def largest_sketch(traffic: Settings) -> int:
-    """Return the largest size of a sketch file: all sides and directions, in cubes that do not compress."""
+    """Return the largest size of a sketch file: all sides and directions, evidence, nothing of which compresses."""
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
+    raw += 8 * EVIDENCE_PAIRS * sum(WIDTHS.values())
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 

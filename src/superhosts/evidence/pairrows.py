@@ -87,7 +87,7 @@ def note(waiting: Words, first: int, used: int, limit: np.uint64, table: Table) 
             service, whose = service_of(detail)
             if whose >= 0:
                 at_higher = _U((whose == 1) != turned)
-                what = mixed(service << _U(2) | at_higher)
+                what = mixed(mixed(service << _U(2) | at_higher) ^ hashed)  # of another pair it is another one
                 kept = service | what >> _U(64 - HASH_BITS) << _U(HASH_AT) | at_higher
                 rows[number, SERVICE] = min(rows[number, SERVICE], kept)
                 if service >> _U(CLASS_AT) != _U(PORTLESS):

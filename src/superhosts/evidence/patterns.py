@@ -15,6 +15,7 @@ from superhosts.packetdetails import TCP, UDP
 from superhosts.text import counted
 
 LEAST_PAIRS: Final = 8  # sampled pairs from which on something is said
+ENOUGH_KINDS: Final = 20  # pairs whose service is known, from which on the number of distinct services says something
 MOST: Final = 0.6  # a share whose lower bound reaches this is "most"
 FEW: Final = 0.25  # a share whose upper bound is not above this is "few"
 
@@ -25,6 +26,9 @@ DNS: Final = frozenset({(UDP, 53), (TCP, 53), (TCP, 853)})
 REFLECTING: Final = DNS | {
     (UDP, port) for port in (17, 19, 69, 111, 123, 137, 161, 389, 500, 520, 1434, 1900, 3283, 3702, 5353, 11211, 27015)
 }
+
+
+ONE_DIRECTION: Final = "packets of one direction are seen"
 
 
 class Pattern(NamedTuple):
@@ -87,7 +91,7 @@ def _main(summary: Summary) -> str:
 def _probing(summary: Summary) -> str:
     silent = _percent(_silent(summary))
     packets = counted(round(summary.packets_a_peer, 1), "packet")
-    return f"it asks, {silent} do not answer, {_main(summary)}, {packets} a peer"
+    return f"it asks, {silent} do not answer, {_main(summary)}, about {packets} a peer"
 
 
 def _sweeping(summary: Summary) -> str:
@@ -97,7 +101,7 @@ def _sweeping(summary: Summary) -> str:
 
 def _ports(summary: Summary) -> str:
     ports = counted(round(summary.ports_a_peer), "port")
-    return f"it asks for {ports} of a peer, {_percent(summary.failed)} of attempts fail"
+    return f"it asks for about {ports} of a peer, {_percent(summary.failed)} of attempts fail"
 
 
 def _flooded(summary: Summary) -> str:
@@ -109,9 +113,8 @@ def _flooded(summary: Summary) -> str:
 
 
 def _crowded(summary: Summary) -> str:
-    return (
-        f"{_percent(summary.asked)} of the peers ask it, {_percent(summary.answered)} get an answer, {_main(summary)}"
-    )
+    answered = f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION
+    return f"{_percent(summary.asked)} of the peers ask it, {answered}, {_main(summary)}"
 
 
 def _mixed(summary: Summary) -> str:
@@ -121,7 +124,7 @@ def _mixed(summary: Summary) -> str:
 
 def _scanned(summary: Summary) -> str:
     asked = f"{_percent(summary.asked)} of the peers ask it, for {_kinds(summary)}"
-    return f"{asked}, {_percent(summary.answered)} get an answer"
+    return f"{asked}, " + (f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION)
 
 
 def _kinds(summary: Summary) -> str:
@@ -129,7 +132,8 @@ def _kinds(summary: Summary) -> str:
 
 
 def _surfing(summary: Summary) -> str:
-    return f"it asks {_percent(summary.opened)} of its peers, {_percent(summary.answered)} answer, {_main(summary)}"
+    answered = f"{_percent(summary.answered)} answer" if summary.sees_both else ONE_DIRECTION
+    return f"it asks {_percent(summary.opened)} of its peers, {answered}, {_main(summary)}"
 
 
 # The table
@@ -154,14 +158,19 @@ def _few_own_services(summary: Summary) -> bool:
 def _is_scanned(summary: Summary) -> bool:
     """Return True if peers ask for all kinds of services, and many get no answer."""
     silent = summary.failed_in.low >= 0.3 or (summary.sees_both and summary.one_way.low >= 0.3)
-    return _at_host(summary) and silent and summary.kinds.hits >= summary.kinds.of / 10 and summary.kinds.hits >= 8
+    return (
+        _at_host(summary)
+        and silent
+        and summary.kinds.hits >= summary.kinds.of / 10
+        and summary.kinds.of >= ENOUGH_KINDS
+    )
 
 
 def _is_peer_to_peer(summary: Summary) -> bool:
     """Return True if hosts ask each other for services that have no common port."""
     known = summary.kinds
     main = summary.main
-    if main is None or known.of < LEAST_PAIRS:
+    if main is None or known.of < ENOUGH_KINDS:
         return False
     usual = summary.at(WEB | MAIL | DNS, host=False)
     return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and summary.opened.low >= 0.2
@@ -199,11 +208,7 @@ PATTERNS: Final = (
         ),
         _surfing,
     ),
-    Pattern(
-        "DDoS or flash crowd",
-        lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_own_services(each),
-        _crowded,
-    ),
+    Pattern("server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_own_services(each), _crowded),
 )
 UNKNOWN: Final = "unknown"
 NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)
@@ -216,4 +221,5 @@ def judge(summary: Summary) -> Verdict:
     for pattern in PATTERNS:
         if pattern.holds(summary):
             return Verdict(pattern.name, pattern.reason(summary), summary)
-    return Verdict(UNKNOWN, f"{_mixed(summary)}, {_percent(summary.answered)} answered", summary)
+    answered = f"{_percent(summary.answered)} answered" if summary.sees_both else ONE_DIRECTION
+    return Verdict(UNKNOWN, f"{_mixed(summary)}, {answered}", summary)

@@ -22,6 +22,7 @@ class Evidence:
 
     def __init__(self, secret: bytes, size: int = EVIDENCE_PAIRS, rows: Mapping[int, Rows] | None = None) -> None:
         self.size = size
+        self.lacking = False  # True if it was merged with sketches that have none
         self.secret = secret
         self.rows: dict[int, Rows] = dict(rows or {})  # by address family; in the order of hashes, never changed
         self.summaries: dict[int, Any] = {}  # of families: made when a host is asked for (`verdicts.py`)
@@ -32,13 +33,18 @@ class Evidence:
         return fingerprint(self.secret)
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """What the header of a file says of it."""
+        return {"pairs": self.size, "key": self.key, **({"lacking": True} if self.lacking else {})}
+
+    @property
     def memory(self) -> int:
         """Bytes of the rows."""
         return sum(rows.nbytes for rows in self.rows.values())
 
     def is_whole(self, family: int) -> bool:
         """Return True if every pair of the family is in the sample."""
-        return len(self.rows.get(family, ())) < self.size
+        return len(self.rows.get(family, ())) < self.size and not self.lacking
 
     def merged(self, other: Evidence) -> Evidence:
         """Return the sample of the union. It is as small as the smaller of both."""
@@ -47,7 +53,15 @@ class Evidence:
         for family in sorted(self.rows.keys() | other.rows.keys()):
             empty = np.zeros((0, WIDTHS[family]), np.uint64)
             rows[family] = united(self.rows.get(family, empty), other.rows.get(family, empty), size)
-        return Evidence(self.secret, size, rows)
+        whole = Evidence(self.secret, size, rows)
+        whole.lacking = self.lacking or other.lacking
+        return whole
+
+    def as_lacking(self) -> Evidence:
+        """Return the same, as that of a union in which others have none."""
+        lacking = Evidence(self.secret, self.size, self.rows)
+        lacking.lacking = True
+        return lacking
 
     def __deepcopy__(self, _memo: object) -> Evidence:
         return self  # It never changes.
@@ -57,7 +71,7 @@ class Evidence:
             return NotImplemented
         families = {family for each in (self, other) for family, rows in each.rows.items() if len(rows)}
         same = all(np.array_equal(self.rows.get(f, ()), other.rows.get(f, ())) for f in families)
-        return same and (self.size, self.key) == (other.size, other.key)
+        return same and (self.size, self.key, self.lacking) == (other.size, other.key, other.lacking)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -219,13 +219,15 @@ class OpenSample:
         columns = batch.src, batch.dst, (batch.time, batch.details)
         with self._free:
             lane = self._lanes.popleft() or _Lane(self.family, self.size)
-            done = 0
-            while done < len(numbers):
-                room = lane.waiting[: lane.looked_at + FRESH]
-                done, lane.used = _append(*columns, chosen, done, self._key, room, lane.used)
-                if lane.used == len(room):
-                    self._make_room(lane)
-            self._lanes.append(lane)
+            try:
+                done = 0
+                while done < len(numbers):
+                    room = lane.waiting[: lane.looked_at + FRESH]
+                    done, lane.used = _append(*columns, chosen, done, self._key, room, lane.used)
+                    if lane.used == len(room):
+                        self._make_room(lane)
+            finally:
+                self._lanes.append(lane)
 
     def _make_room(self, lane: _Lane) -> None:
         """Lower the limit by the hashes of new packets. If the lane is full, drop what is above it, or take all in."""

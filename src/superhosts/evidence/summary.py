@@ -21,6 +21,7 @@ from superhosts.evidence.sightings import (
     CLASS_AT,
     CONNECTED,
     ERROR,
+    FLAGS_AT,
     HIGH_END,
     NO_SERVICE,
     PORT_AT,
@@ -33,6 +34,7 @@ from superhosts.evidence.sightings import (
     SENT_UDP,
 )
 from superhosts.lens import protocol_name
+from superhosts.packetdetails import SYN, TCP, UDP
 from superhosts.pairs import MASK64, Part
 
 SAMPLE_PEERS = 10
@@ -81,6 +83,11 @@ class Service(NamedTuple):
     at_host: bool
 
     @property
+    def place(self) -> str | None:
+        """Whose it is, host or peer; None for protocols without ports, which are nobody's service."""
+        return None if self.port is None else "host" if self.at_host else "peer"
+
+    @property
     def name(self) -> str:
         """The service as rows have it: tcp/22."""
         return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
@@ -93,6 +100,7 @@ class Summary:
     pairs: int  # sampled pairs of the host
     is_whole: bool  # all of its pairs are in the sample
     sees_both: bool  # packets of both directions come by, so that silence means something
+    one_way_only: bool  # packets of one direction alone come by: what was answered is concluded from them
     opened: Share  # the host asked the peer: it opened the connection, or the service is the peer's
     asked: Share  # the peer asked the host
     answered: Share  # both ends have sent; TCP: connections that came about
@@ -103,7 +111,6 @@ class Summary:
     services: list[tuple[Service, Share]]  # the most frequent first
     kinds: Share  # distinct services, of the pairs whose service is known
     ports_a_peer: float  # distinct ports of a peer that the host used, in the mean
-    own_ports: float  # distinct ports of the host that a peer used, in the mean
     packets_a_peer: float
     nets: dict[int, int]  # prefix length: distinct prefixes of the sampled peers
     densest: Share  # peers in the most frequent of the shorter prefixes
@@ -129,12 +136,12 @@ class Summary:
         return {
             "pairs": self.pairs,
             "complete": self.is_whole,
-            "answered": _rounded(self.answered.value),
+            "answered": _rounded(self.answered.value) if self.sees_both else None,
             "attempts": self.failed.of,
             "failed": _rounded(self.failed.value),
             "opened": _rounded(self.opened.value),
             "ports": [
-                {"port": each.name, "at": "host" if each.at_host else "peer", "share": _rounded(share.value)}
+                {"port": each.name, "at": each.place, "share": _rounded(share.value)}
                 for each, share in self.services[:MAIN_PORTS]
             ],
             "ports_per_peer": round(self.ports_a_peer, 1),
@@ -160,7 +167,7 @@ class Summaries:
         self._count = count
         # A capture of openings alone shows nobody who goes on.
         self._openings_only = not _has(self._rows[:, DEEDS], CONNECTED | CONNECTED << HIGH_END).any()
-        self._sees_both = _sees_both(*_halves(self._rows[:, DEEDS], np.zeros(count, bool)))
+        self._sees_both, self._one_way_only = _views(*_halves(self._rows[:, DEEDS], np.zeros(count, bool)))
 
     def of(self, host: Network, part: Part) -> Summary:
         """Return the summary of a host, which is an address or a prefix, in a part."""
@@ -186,20 +193,21 @@ class Summaries:
 
     def _summary(self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words) -> Summary:
         whole = len(rows)
-        services, at_host, known = self._services(rows, at_higher)
+        services, at_host, known, ported = self._services(rows, at_higher)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
         joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
         joined |= tried_in & (_has(theirs, CONNECTED) | (self._openings_only & _has(mine, ACCEPTS)))
+        joined |= tried_in & _has(mine, CONNECTED)  # it has more to say than that it accepts
         joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
         sends, gets = mine != 0, theirs != 0
-        if not self._sees_both:  # One direction has to tell: who goes on was accepted, who sends from its port answers.
+        if self._one_way_only:  # One direction has to tell: who goes on was accepted, who sends from its port answers.
             joined |= _has(mine | theirs, CONNECTED)
-            sends, gets = sends | (known & ~at_host), gets | (known & at_host)
+            sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
         tcp = _has(mine | theirs, ATTEMPT | ACCEPTS | REFUSES | CONNECTED)
         both = np.where(tcp, joined, sends & gets & ~_is_only(theirs, ERROR) & ~_is_only(mine, ERROR))
-        opened = tried | _has(mine, REQUEST) | (known & ~at_host & ~tried_in & sends)
-        asked = tried_in | _has(theirs, REQUEST) | (known & at_host & ~tried & gets)
+        opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
+        asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
         answers_only = _has(theirs, ACCEPTS | REFUSES | REPLY) & ~_has(theirs, CONNECTED | REQUEST) & (mine == 0)
         counts = Counter(zip(services[known].tolist(), at_host[known].tolist(), strict=True))
         ranked = [
@@ -209,11 +217,11 @@ class Summaries:
         nets, densest = self._spread(peers)
         ports = self._rows[rows][:, [LOWER_PORTS, HIGHER_PORTS]]
         of_peer = np.where(at_higher, ports[:, 0], ports[:, 1])
-        of_host = np.where(at_higher, ports[:, 1], ports[:, 0])
         return Summary(
             pairs=whole,
             is_whole=self._is_whole,
             sees_both=self._sees_both,
+            one_way_only=self._one_way_only,
             opened=_share(opened),
             asked=_share(asked),
             answered=_share(both),
@@ -224,22 +232,26 @@ class Summaries:
             services=ranked,
             kinds=Share(len(counts), int(known.sum())),
             ports_a_peer=_mean(distinct(of_peer[of_peer != 0])),
-            own_ports=_mean(distinct(of_host[of_host != 0])),
             packets_a_peer=_mean(distinct(self._rows[rows, PACKETS])),
             nets=nets,
             densest=densest,
             peers=self._some(rows, peers),
         )
 
-    def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools]:
-        """Return protocol and port of each pair's service, whether it is the host's, and whether it is known."""
+    def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools, Bools]:
+        """Return protocol and port of each pair's service, whether it is the host's, is known, and has a port.
+
+        A protocol without ports is nobody's service. TCP and UDP without ports are of packets that were cut.
+        """
         words = self._rows[rows, SERVICE]
         at_host = (words & np.uint64(1) == 1) == at_higher
         what = words & np.uint64((1 << 25) - 2)
         portless = (words >> np.uint64(CLASS_AT)) == PORTLESS
         what = np.where(portless, what | np.uint64(1), what)  # the last bit: it has no port
-        at_host &= ~portless  # A protocol without ports is nobody's service.
-        return what, at_host, words != np.uint64(NO_SERVICE)
+        at_host &= ~portless
+        protocols = words >> np.uint64(PROTOCOL_AT) & np.uint64(0xFF)
+        known = (words != np.uint64(NO_SERVICE)) & ~(portless & ((protocols == TCP) | (protocols == UDP)))
+        return what, at_host, known, known & ~portless
 
     def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
         """Return how many prefixes the peers are in, and the share of the most frequent of the shorter ones."""
@@ -280,11 +292,17 @@ def _is_only(deeds: Words, bit: int) -> Bools:
     return _has(deeds, bit) & ~_has(deeds, others & ~bit)
 
 
-def _sees_both(low: Words, high: Words) -> bool:
-    """Return True if packets of both directions come by: they do for connections, in which both ends have sent."""
-    both = (low != 0) & (high != 0)
-    connected = both[_has(low | high, CONNECTED)]
-    return bool(both.any()) and (len(connected) == 0 or float(connected.mean()) >= LEAST_TWO_WAY)
+def _views(low: Words, high: Words) -> tuple[bool, bool]:
+    """Return whether packets of both directions come by, and whether packets of one direction alone do.
+
+    Connections tell that were opened within the window: in these both ends have sent. Without any, neither is certain.
+    """
+    both, sent = (low != 0) & (high != 0), low | high
+    connected = both[_has(sent, CONNECTED) & _has(sent, SYN << FLAGS_AT)]
+    if len(connected) == 0:
+        return bool(both.any()), False
+    is_seen = float(connected.mean()) >= LEAST_TWO_WAY
+    return is_seen, not is_seen
 
 
 def _share(flags: Bools) -> Share:

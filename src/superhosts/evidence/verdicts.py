@@ -20,10 +20,14 @@ class Judge:
 
     def verdict(self, host: Host, part: Part) -> Verdict:
         """Return what the pairs of a host look like."""
-        network = ipaddress.ip_network(without_port(str(host)))
+        address = without_port(str(host))
+        network = ipaddress.ip_network(address)
         if network.version not in self._summaries:
             self._summaries[network.version] = Summaries(self._evidence, network.version)
-        return judge(self._summaries[network.version].of(network, part))
+        summary = self._summaries[network.version].of(network, part)
+        if address != str(host) or part.counts != "hosts":
+            return Verdict(None, "evidence is about whole addresses and their peers", summary)
+        return judge(summary)
 
     def fields(self, host: Host, part: Part) -> dict[str, Any]:
         """Return what a row says of its host."""

@@ -63,9 +63,9 @@ class Destinations:
 
     def reopen(self) -> None:
         """Open files again that another program may have moved away, and read names of hosts again."""
+        self._for_each(lambda destination: destination.reopen())
         if self._annotator is not None:
             self._annotator.reload()
-        self._for_each(lambda destination: destination.reopen())
 
     def status(self, name: str) -> dict[str, int]:
         """Return the counters of a destination; all are zero if the run does not have it."""

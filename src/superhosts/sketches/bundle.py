@@ -178,7 +178,7 @@ class Sketch(Mergeable):
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
-            self._add_evidence(other.evidence)
+            self._add_evidence(other.evidence, has_parts=bool(other.parts))
             new: dict[Part, Detector] = {}
             for part, detector in other.parts.items():
                 if part in self.parts:
@@ -217,7 +217,7 @@ class Sketch(Mergeable):
                 self.merge(_build(reader, header, secret, place))
                 self._note_file(header)
                 return self
-            self._add_evidence(_read_evidence(reader, header, secret))
+            self._add_evidence(_read_evidence(reader, header, secret), has_parts=bool(header.kinds))
             fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
             added = header.memory - sum(
                 kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
@@ -251,10 +251,12 @@ class Sketch(Mergeable):
             self._note_file(header)
         return self
 
-    def _add_evidence(self, other: Evidence | None) -> None:
-        """Merge a sample of pairs. Raise MergeError if it was made with another key."""
+    def _add_evidence(self, other: Evidence | None, *, has_parts: bool) -> None:
+        """Merge the sample of a sketch with or without parts. Raise MergeError if it was made with another key."""
         if other is None or self.evidence is None:
-            self.evidence = self.evidence or other
+            lacks = has_parts if other is None else bool(self.parts)
+            found = self.evidence or other
+            self.evidence = found.as_lacking() if found is not None and lacks else found
             return
         if self.evidence.key != other.key:
             raise MergeError(f"cannot merge: evidence with key {other.key} into evidence with key {self.evidence.key}")
@@ -359,7 +361,7 @@ class Sketch(Mergeable):
                 "counters": self.entries,
                 **({"unlisted": True} if self.unlisted else {}),
                 **({"partial": True} if self.partial else {}),
-                **({"evidence": {"pairs": self.evidence.size, "key": self.evidence.key}} if self.evidence else {}),
+                **({"evidence": self.evidence.fields} if self.evidence else {}),
             }
             header = compose_header(parts, notes)
             sample = self.evidence.stored() if self.evidence else {}
@@ -485,7 +487,8 @@ def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidenc
     names = {array["name"] for array in reader.header["arrays"]}
     with header_errors(reader.name):
         stored = {f: reader.read_array(f"evidence/{f}") for f in (4, 6) if f"evidence/{f}" in names}
-        return Evidence.loaded(secret, header.evidence.pairs, stored)
+        found = Evidence.loaded(secret, header.evidence.pairs, stored)
+        return found.as_lacking() if header.evidence.lacking else found
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:

@@ -57,6 +57,7 @@ class EvidenceKind(NamedTuple):
 
     pairs: int  # most pairs of each address family
     key: str
+    lacking: bool = False  # it was merged with sketches that have none
 
 
 def read_fields(header: Mapping[str, Any]) -> Fields:
@@ -237,7 +238,7 @@ _HEADER = record(
     {
         "unlisted": one_of(True),
         "partial": one_of(True),
-        "evidence": record({"pairs": whole(sample.LEAST, sample.MOST), **_KEYED}),
+        "evidence": record({"pairs": whole(sample.LEAST, sample.MOST), **_KEYED}, {"lacking": one_of(True)}),
     },
 )
 window_field, sites_field = optional(_window), sequence(name)
