@@ -23,12 +23,15 @@ from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
 from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
 from superhosts.cubefile import container as sketchfile
+from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.errors import OutputError
+from superhosts.evidence.sample import WIDTHS, Evidence
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt
 from superhosts.fleet.spool import Spool
+from superhosts.hashing import secret_of
 from superhosts.pairs import DIRECTIONS, SIDES, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
@@ -118,10 +121,14 @@ def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
     sketch.window = Window(0, 1)
     for part in edge.parts:
         sketch.part(part)
+    full = {family: np.zeros((EVIDENCE_PAIRS, width), np.uint64) for family, width in WIDTHS.items()}
+    for rows in full.values():
+        rows[:, 0] = np.arange(EVIDENCE_PAIRS)
+    sketch.evidence = Evidence(secret_of(edge.key), EVIDENCE_PAIRS, full)
     sketch.save(tmp_path / "all.cube")
     arrays = sketchfile.peek(tmp_path / "all.cube")["arrays"]
     assert len(edge.parts) == 12
-    raw = 12 * hub.cube_memory
+    raw = 12 * hub.cube_memory + sum(rows.nbytes for rows in full.values())
     assert sum(np.prod(each["shape"]) * np.dtype(each["dtype"]).itemsize for each in arrays) <= raw
     sketchfile.write(tmp_path / "noise.cube", {}, {"noise": np.frombuffer(np.random.default_rng(1).bytes(raw), "u1")})
     limit = largest_sketch(hub) - sketchfile.SITE_HEADER
