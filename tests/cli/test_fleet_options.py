@@ -278,3 +278,10 @@ def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(
     words = f", {refused} REFUSED by the hub" if refused else ""
     assert f"2 spooled, {2 - refused} acknowledged by the hub{words}, 0 in the spool" in last
     assert (f"kept in {tmp_path / 'spool' / 'refused'}: {refused}" in last) == (refused > 0)
+
+
+def test_a_quota_of_nothing_is_refused_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    refused = run("hub", "--state", state, "--from", tmp_path / "link", "--quota-bytes", "0")
+    assert (refused.status, "--quota-bytes 0: nothing would ever be taken" in refused.err) == (2, True)
+    assert not state.exists()

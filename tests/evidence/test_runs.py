@@ -149,6 +149,8 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
 def test_the_size_of_the_sample_is_checked() -> None:
     with pytest.raises(UsageError, match="evidence_pairs=5: take from 1,024 to 4,194,304"):
         Settings(evidence=True, evidence_pairs=5)
+    with pytest.raises(UsageError, match="evidence_pairs=2048: only with evidence"):
+        Settings(evidence_pairs=2048)
 
 
 def test_syn_is_what_the_scene_means() -> None:

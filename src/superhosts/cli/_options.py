@@ -204,7 +204,7 @@ KeepEvidence = Annotated[
 ]
 EvidencePairs = Annotated[
     int,
-    typer.Option(metavar="COUNT", parser=parse_at_least_one, help="Most pairs in that sample, of IPv4 and of IPv6."),
+    typer.Option(metavar="COUNT", parser=parse_whole, help="Most pairs in that sample, of IPv4 and of IPv6."),
 ]
 Filter = Annotated[
     str | None,

@@ -149,6 +149,8 @@ def make_plan(options: HubOptions) -> Plan:
     _check_upstream(options)
     if options.archive.archive_sites and options.archive.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
+    if parse_size(options.way_in.quota_bytes) == 0:
+        raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
     traffic = check_settings(make_settings(options.cube, options.wanted, options.windows))
     sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
     check_site(options.site)
@@ -264,8 +266,6 @@ def _open_receiver(
 def _quotas(options: HubOptions, roster: Roster) -> Quotas:
     """Return the quotas of sites, which count in the roster."""
     quota = Quota(parse_size(options.way_in.quota_bytes), parse_count(options.way_in.quota_sketches))
-    if quota.bytes == 0:
-        raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
     return Quotas(quota, roster=roster, say=tell)
 
 

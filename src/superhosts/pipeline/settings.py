@@ -113,6 +113,8 @@ class Settings:
             able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
             raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {self.detector}")
         _ = self.lens  # raises what is wrong with protocols and ports
+        if self.evidence_pairs != defaults.EVIDENCE_PAIRS and not self.evidence:
+            raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: only with {option('evidence')}")
         if not sample.LEAST <= self.evidence_pairs <= sample.MOST:
             bounds = f"from {sample.LEAST:,} to {sample.MOST:,}"
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: take {bounds}")
