@@ -12,7 +12,7 @@ import pytest
 import superhosts as sh
 from commands import Run
 from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
-from evidence.test_sampling import SECRET
+from evidence.test_sampling import SECRET, batch_of
 from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
 from superhosts import packetdetails as said
@@ -223,3 +223,20 @@ def test_what_is_left_out_does_not_change_the_evidence(
         found[sampled] = [window.sketch.evidence for window in run]
     assert found[True] == found[False]
     assert len(found[True]) >= (1 if cut["window"] == "all" else 4)
+
+
+@pytest.mark.parametrize(
+    ("cut", "span"),
+    [
+        ({"window": "1m"}, (7 * MINUTE, 8 * MINUTE)),
+        ({"window": "2m", "slide": "1m"}, (7 * MINUTE, 8 * MINUTE)),
+        ({"window": "all"}, (-(1 << 63), (1 << 63) - 1)),
+    ],
+)
+def test_sources_are_told_the_limit_of_the_window_that_is_open(cut: dict, span: tuple[int, int]) -> None:
+    settings = Settings(evidence=True, evidence_pairs=1024, key=SECRET, device="cpu", **cut)
+    builder = building.WindowBuilder(settings, find=False, gathers=1)
+    builder.sampling = settings.sampling
+    builder.update(0 if cut["window"] == "all" else 7 * MINUTE, batch_of(traffic(), 4))
+    assert builder.sampling is not None
+    assert builder.sampling.limit == (*span, sampling.ALL)

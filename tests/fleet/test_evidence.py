@@ -30,7 +30,8 @@ def packets_of(seed: int) -> list[Packet]:
 
 def sketch_of(site: str, packets: list[Packet], *, evidence: bool = True) -> Sketch:
     """Return the sketch that an edge makes of packets."""
-    builder = WindowBuilder(replace(SETTINGS, site=site, evidence=evidence, evidence_pairs=SIZE), find=False)
+    kept = {"evidence": True, "evidence_pairs": SIZE} if evidence else {}
+    builder = WindowBuilder(replace(SETTINGS, site=site, **kept), find=False)
     builder.update(window(0).start, batch_of(packets, 4))
     return builder.close(window(0).start, window(0)).sketch
 

@@ -104,7 +104,7 @@ def find_candidates(src: Addresses, dst: Addresses, details: Details, limit: np.
                 hashed[i] = _hash_wide(left, right, i, key)
         for i in range(size):  # written always, so that nothing is predicted wrongly
             numbers[count] = start + i
-            count += _U(hashed[i] <= limit) & (_U(1) ^ (said[i] >> _U(SKIPPED_BIT)) & _U(1))
+            count += _U(hashed[i] <= limit)  # What was skipped has a larger hash.
     return numbers[:count]
 
 
