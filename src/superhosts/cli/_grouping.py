@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.cli._sketches import SavedSketch
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
+from superhosts.sketches.saved import SavedSketch
 from superhosts.text import counted, printable
 from superhosts.times import window_span
 from superhosts.units import parse_duration

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from superhosts.cli._console import say
-from superhosts.cli._sketches import merge_named
 from superhosts.durable import make_folder
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
 from superhosts.names import FILE_NAME_RULE, is_file_name
@@ -15,6 +14,7 @@ from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.header import read_header
+from superhosts.sketches.saved import merge_named
 from superhosts.text import printable
 from superhosts.times import compact_time, window_name
 from superhosts.units import SECOND

@@ -7,17 +7,12 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
-from superhosts.cubefile.container import peek
-from superhosts.errors import DifferenceError, InputError, MergeError, UsageError
-from superhosts.fields import FieldError
-from superhosts.pairs import Part, Window
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.contacts import with_unanswered
-from superhosts.sketches.grammar import sites_field, window_field
+from superhosts.errors import InputError, UsageError
+from superhosts.sketches.saved import describe
 from superhosts.sources.finding import match_pattern
 from superhosts.text import counted
 from superhosts.units import SECOND, parse_duration
@@ -66,44 +61,6 @@ def _expand(name: str) -> list[Path]:
     return sketches or paths  # 'archive/*' stands for sketches, not for the notes beside them
 
 
-class SavedSketch(NamedTuple):
-    """What the header of a file says, unverified."""
-
-    path: Path
-    is_readable: bool = False  # False: the rest is not known, and reading the file is an error
-    window: Window | None = None
-    sites: frozenset[str] = frozenset()
-    parts: frozenset[Part] = frozenset()  # with those that follow from others
-
-    @property
-    def site(self) -> str:
-        """The sites in one word, as rows have them."""
-        return joined_sites(self.sites)
-
-    def overlaps(self, start: int | None, end: int | None) -> bool:
-        """Return True if the window overlaps a span of time, or if the header cannot be read."""
-        if not self.is_readable:
-            return True
-        window = self.window
-        return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
-
-
-def joined_sites(sites: Iterable[str]) -> str:
-    """Return the sites of a sketch in one word: ams,fra."""
-    return ",".join(sorted(sites))
-
-
-def describe(path: Path) -> SavedSketch:
-    """Return what the header of a file says, for selecting and grouping files."""
-    header = peek(path) or {}
-    try:
-        window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
-        held = [Part(side=str(part["side"]), direction=str(part["direction"])) for part in header["parts"]]
-    except (FieldError, KeyError, TypeError):
-        return SavedSketch(path)
-    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)))
-
-
 def parse_time(option: str, text: str | None) -> int | None:
     """Read a time, as nanoseconds: 2026-11-14T12:00:00Z, 20261114T120000Z, or 1h for an hour before now.
 
@@ -122,14 +79,3 @@ def parse_time(option: str, text: str | None) -> int | None:
         raise UsageError(f"--{option} {text}: {way}") from None
     zone = None if shows_local() else UTC
     return round((moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)).timestamp()) * SECOND
-
-
-def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
-    """Merge a file; the error of a refused merge names the file."""
-    try:
-        whole.merge_file(path, key=key, max_memory=memory)
-    except DifferenceError:
-        raise  # It names both files.
-    except MergeError as error:
-        named = str(error).startswith(f"{path}: ")
-        raise error if named else MergeError(f"{path}: {error}") from None

@@ -14,7 +14,7 @@ from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import Progress
-from superhosts.cli._sketches import describe, find_sketches, joined_sites, merge_named
+from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
@@ -30,6 +30,7 @@ from superhosts.reports.timeline import print_timeline
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.queries import find_in_file
+from superhosts.sketches.saved import describe, joined_sites, merge_named
 from superhosts.text import counted, printable
 
 

@@ -12,7 +12,7 @@ from superhosts.cli._grouping import Group, group_sketches, of_sites
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import Progress
-from superhosts.cli._sketches import SavedSketch, describe, find_sketches, joined_sites, merge_named
+from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
@@ -24,6 +24,7 @@ from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hos
 from superhosts.results import SuperHosts
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
+from superhosts.sketches.saved import SavedSketch, describe, joined_sites, merge_named
 from superhosts.text import counted
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
-from superhosts.cli._sketches import find_sketches, merge_named
+from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.merge import Merge
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
 from superhosts.replacing import replaceable
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.saved import merge_named
 from superhosts.text import counted
 
 
