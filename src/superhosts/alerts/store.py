@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from superhosts.alerts.alert import Alert, Event
 from superhosts.alerts.allowing import AllowList, Entry
@@ -132,11 +133,12 @@ class AlertStore:
         with self._transaction() as database:
             database.execute("DELETE FROM events WHERE number <= ?", (number,))
 
-    def alerts(self, *, is_open: bool | None = None) -> list[Alert]:
-        """Return alerts, those that were seen last first; `is_open`: only open or only closed ones."""
+    def alerts(self, *, is_open: bool | None = None, most: int = -1) -> list[Alert]:
+        """Return alerts, those that were seen last first; `is_open`: only open or only closed ones; `most` of them."""
         which = {None: "", True: " WHERE closed = 0", False: " WHERE closed > 0"}[is_open]
         with self._errors():
-            rows = self._database.execute(f"SELECT content FROM alerts{which} ORDER BY last DESC, id").fetchall()
+            asked = f"SELECT content FROM alerts{which} ORDER BY last DESC, id LIMIT ?"
+            rows = self._database.execute(asked, (most,)).fetchall()
             return [Alert(**json.loads(content)) for (content,) in rows]
 
     def mutes(self) -> AllowList:
@@ -144,6 +146,14 @@ class AlertStore:
         with self._errors():
             rows = self._database.execute("SELECT network, rule FROM mutes WHERE until > ?", (time.time(),)).fetchall()
         return AllowList(Entry(as_network(network, "mute"), rule, "muted") for network, rule in rows)
+
+    def muted(self) -> list[dict[str, Any]]:
+        """Return what is muted now, until when and why."""
+        names = ("host", "rule", "until", "why")
+        with self._errors():
+            asked = "SELECT network, rule, until, why FROM mutes WHERE until > ? ORDER BY until"
+            rows = self._database.execute(asked, (time.time(),)).fetchall()
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def mute(self, network: str, rule: str, until: float, why: str = "") -> None:
         """Want no alert of a host or prefix until some time, for one rule or, if it is empty, for all."""

@@ -16,16 +16,13 @@ from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
-from superhosts.evidence.verdicts import judge_of
+from superhosts.reports.answers import answer
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, make_rows
-from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.results import SuperHosts
+from superhosts.reports.rows import COLUMNS
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.saved import SavedSketch, describe, joined_sites, merge_named
-from superhosts.text import counted
 
 
 def hosts(options: Hosts) -> None:
@@ -60,30 +57,9 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
     """Return the hosts of a group's sketch; None if it has none."""
     if sketch is None:
         return None
-    window = group.window or sketch.window
-    asked = wanted.of(sketch)
-    found, left_out = selection.search(asked)
-    largest = None if found else next(iter(asked.top(1)), None)
-    counts = next((part.counts for part in sketch.parts), "hosts")
-    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out, counts=counts)
+    report = answer(sketch, selection, group.window, wanted.of(sketch))
     site = joined_sites(sketch.sites)
-    return Report(
-        rows=[
-            {**row, "site": site}
-            for row in make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence))
-        ],
-        window=window,
-        title=which_hosts(selection, outcome),
-        is_incomplete=is_incomplete(selection, outcome),
-        notes=([PARTIAL] if sketch.partial else []) + _unnamed(found),
-    )
-
-
-def _unnamed(found: SuperHosts) -> list[str]:
-    """Say how many hosts are shown as hashes, if some are."""
-    count = found.unnamed
-    shown = counted(count, "host is", "hosts are")
-    return [f"{shown} shown as # and a hash: the sketch has not kept the name"] if count else []
+    return replace(report, rows=[{**row, "site": site} for row in report.rows])
 
 
 def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilter) -> RunKind:

@@ -1,0 +1,38 @@
+"""What a saved sketch, or a union of several, says about its hosts: the report of one question."""
+
+from __future__ import annotations
+
+from superhosts.evidence.verdicts import judge_of
+from superhosts.pairs import Window
+from superhosts.reports.base import Report
+from superhosts.reports.rows import make_rows
+from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
+from superhosts.results import SuperHosts
+from superhosts.selection import Searchable, Selection
+from superhosts.sketches.bundle import Sketch
+from superhosts.text import counted
+
+
+def answer(
+    sketch: Sketch, selection: Selection, window: Window | None = None, searched: Searchable | None = None
+) -> Report:
+    """Return the hosts of a sketch that are asked for. `searched`: the sketch, with some of its hosts alone."""
+    asked, window = sketch if searched is None else searched, window or sketch.window
+    found, left_out = selection.search(asked)
+    largest = None if found else next(iter(asked.top(1)), None)
+    counts = next((part.counts for part in sketch.parts), "hosts")
+    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out, counts=counts)
+    return Report(
+        rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
+        window=window,
+        title=which_hosts(selection, outcome),
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=([PARTIAL] if sketch.partial else []) + _unnamed(found),
+    )
+
+
+def _unnamed(found: SuperHosts) -> list[str]:
+    """Say how many hosts are shown as hashes, if some are."""
+    count = found.unnamed
+    shown = counted(count, "host is", "hosts are")
+    return [f"{shown} shown as # and a hash: the sketch has not kept the name"] if count else []

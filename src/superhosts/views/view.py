@@ -1,0 +1,238 @@
+"""Everything that can be looked at, as plain objects that JSON can hold. Times are seconds since 1970.
+
+A view is put together from what a program has: the board of its last windows, a folder of sketches to ask, the file of
+its alerts, what a hub knows of its sites, how full its sketch is. What is missing is told in `can`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from superhosts._version import __version__
+from superhosts.alerts.alert import Alert
+from superhosts.alerts.store import AlertStore
+from superhosts.errors import UsageError
+from superhosts.metrics.windows import PartState
+from superhosts.pairs import Part, Window
+from superhosts.reports.rows import Row, known_peers
+from superhosts.selection import Selection
+from superhosts.units import SECOND
+from superhosts.views.board import Board, Point, Shown, name_of
+from superhosts.views.folder import Question, SketchFolder
+
+Json = dict[str, Any]
+CLOSED_ALERTS = 200  # that are listed
+MOST_ANSWERED = 10_000  # rows of an answer
+NEAR = 50  # rows around the median that say how exact the numbers are
+
+
+@dataclass
+class View:
+    """What a program shows. Any thread may ask; every method returns plain objects."""
+
+    title: str  # "hub fra", "archive /var/lib/…"
+    board: Board
+    selection: Callable[[], Selection]  # which hosts are reported
+    is_live: bool = False  # windows are added while it runs
+    folder: SketchFolder | None = None
+    alerts: AlertStore | None = None
+    sites: Callable[[], list[Json]] | None = None  # what a hub knows of each site
+    parts: Callable[[], dict[Part, PartState]] | None = None  # how full the sketch of the last window was
+
+    @property
+    def can(self) -> dict[str, bool]:
+        """What this view can answer."""
+        return {
+            "ask": self.folder is not None,
+            "sites": self.sites is not None,
+            "alerts": self.alerts is not None,
+            "parts": self.parts is not None,
+        }
+
+    def summary(self) -> Json:
+        """Return what it is, and its newest window without rows."""
+        newest, selection = self.board.newest, self.selection()
+        return {
+            "title": self.title,
+            "version": __version__,
+            "live": self.is_live,
+            "can": self.can,
+            "changed": self.board.version,
+            "now": time.time(),
+            "threshold": selection.threshold,
+            "top": selection.top,
+            "newest": None if newest is None else _heading(newest),
+        }
+
+    def windows(self) -> list[Json]:
+        """Return the windows that are known, the oldest first, with their largest hosts."""
+        return [_heading(shown) for shown in self.board.windows()]
+
+    def window(self, start: float | None = None, end: float | None = None) -> Json:
+        """Return one window with its rows: the newest, if none is named. Rows of older ones have fewer fields."""
+        shown = self._find(start, end)
+        if shown is None:
+            raise UsageError("this window is not known here")
+        rows = [*shown.rows] if shown.rows else [_short_row(shown, point) for point in shown.points]
+        return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points}
+
+    def _find(self, start: float | None, end: float | None) -> Shown | None:
+        if start is None:
+            return self.board.newest
+        for shown in reversed(self.board.windows()):
+            seconds = _span(shown.window)
+            if seconds["start"] == start and end in (None, seconds["end"]):
+                return shown
+        return None
+
+    def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
+        """Return one host: its newest row, and its peers in each window that was reported or can be asked."""
+        points = [
+            _span(shown.window) | _numbers(point) | {"reported": True}
+            for shown in self.board.windows()
+            if shown.window.is_timed
+            for point in shown.points
+            if point.host == host
+        ]
+        left_out, asked = 0, False
+        if self.folder is not None and self.folder.windows():
+            question = Question(self.selection(), _nanoseconds(start), _nanoseconds(end))
+            past, asked = self.folder.past(host, question), True
+            left_out = past.left_out
+            known = {(point["start"], point["end"], point["side"], point["direction"]) for point in points}
+            for sighting in past.sightings:
+                span = _span(sighting.window)
+                for item in sighting.found:
+                    one = span | {
+                        "side": item.part.side,
+                        "direction": item.part.direction,
+                        "peers": item.peers,
+                        "low": item.peers_low,
+                        "high": item.peers_high,
+                        "reported": False,
+                    }
+                    if (one["start"], one["end"], one["side"], one["direction"]) not in known:
+                        points.append(one)
+        newest = self.board.newest
+        rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
+        return {
+            "host": host,
+            "name": next((name_of(row) for row in rows), ""),
+            "rows": rows,
+            "points": sorted(points, key=lambda point: (point["start"], point["end"])),
+            "asked": asked,
+            "left_out": left_out,
+            "alerts": [alert for alert in self.list_alerts()["alerts"] if str(alert["host"]) == host],
+        }
+
+    def ask(self, question: Question) -> Json:
+        """Return the hosts of saved sketches: another threshold, a longer time, other sites."""
+        if self.folder is None:
+            raise UsageError("no saved sketches to ask: --archive DIR, or --save DIR, keeps them")
+        answer = self.folder.ask(question)
+        report = answer.report
+        return {
+            **_span(report.window or Window(0, 0)),
+            "title": report.title,
+            "notes": list(report.notes),
+            "hosts": len(report.rows),
+            "rows": list(report.rows[:MOST_ANSWERED]),
+            "sketches": answer.sketches,
+            "sites": list(answer.sites),
+            "seconds": answer.seconds,
+        }
+
+    def list_alerts(self) -> Json:
+        """Return the open alerts, the last closed ones, and what is muted."""
+        if self.alerts is None:
+            return {"alerts": [], "muted": []}
+        found = [*self.alerts.alerts(is_open=True), *self.alerts.alerts(is_open=False, most=CLOSED_ALERTS)]
+        return {"alerts": [_alert(alert) for alert in found], "muted": self.alerts.muted()}
+
+    def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
+        """Want no alerts of a host or prefix for some time; for one rule, or for all if it is empty."""
+        if self.alerts is None:
+            raise UsageError("no alerts are kept here: --alerts FILE keeps them")
+        self.alerts.mute(host, rule, time.time() + seconds, why)
+
+    def unmute(self, host: str, rule: str) -> bool:
+        """Want alerts again; False if none were muted."""
+        return self.alerts is not None and self.alerts.unmute(host, rule)
+
+    def list_sites(self) -> list[Json]:
+        """Return what a hub knows of each site."""
+        return [] if self.sites is None else self.sites()
+
+    def sketch(self) -> Json:
+        """Return how full the last sketch was, and how wide the intervals of its hosts are."""
+        parts = {} if self.parts is None else self.parts()
+        newest = self.board.newest
+        return {
+            "parts": [
+                {"family": part.family, "side": part.side, "direction": part.direction, **state._asdict()}
+                for part, state in parts.items()
+            ],
+            "accuracy": accuracy(newest.rows) if newest else None,
+        }
+
+
+def accuracy(rows: Sequence[Row]) -> Json | None:
+    """Return how exact the numbers of a window are: half the width of the intervals of typical rows, as a share."""
+    measured = sorted((row for row in rows if row["peers"] and row["peers_high"] is not None), key=known_peers)
+    middle = len(measured) // 2
+    near = measured[max(middle - NEAR // 2, 0) : middle + NEAR // 2 + 1]
+    if not near:
+        return None
+    widths = [(row["peers_high"] - row["peers_low"]) / 2 / row["peers"] for row in near]
+    return {"peers": round(statistics.median(map(known_peers, near))), "share": statistics.median(widths)}
+
+
+def _heading(shown: Shown) -> Json:
+    largest = shown.points[0] if shown.points else None
+    return {
+        **_span(shown.window),
+        "hosts": shown.hosts,
+        "largest": None if largest is None else _numbers(largest) | {"host": largest.host, "name": largest.name},
+        "title": shown.title,
+        "notes": list(shown.notes),
+        "revision": shown.revision,
+        "sites": list(shown.sites),
+        "missing": list(shown.missing),
+    }
+
+
+def _span(window: Window) -> Json:
+    if not window.is_timed:
+        return {"start": None, "end": None}
+    return {"start": window.start / SECOND, "end": window.end / SECOND}
+
+
+def _numbers(point: Point) -> Json:
+    return {
+        "side": point.side,
+        "direction": point.direction,
+        "peers": point.peers,
+        "low": point.low,
+        "high": point.high,
+    }
+
+
+def _short_row(shown: Shown, point: Point) -> Row:
+    """Return what is kept of a row of an older window, with the names of rows."""
+    row: Row = {"host": point.host, "side": point.side, "direction": point.direction}
+    row |= {"peers": point.peers, "peers_low": point.low, "peers_high": point.high, "saturated": point.peers is None}
+    return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}
+
+
+def _alert(alert: Alert) -> Json:
+    """Return an alert with its times in seconds; `closed` is 0 while it is open."""
+    times = {name: getattr(alert, name) / SECOND for name in ("opened", "last", "peak_at", "closed")}
+    return {"id": alert.id, **alert.fields, **times}
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * SECOND)

@@ -1,0 +1,173 @@
+"""Questions to a folder of sketches, and all that a view tells."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from cli.test_hosts import NOON, save
+from superhosts.alerts.store import AlertStore
+from superhosts.errors import UsageError
+from superhosts.selection import Selection
+from superhosts.views import folder as folders
+from superhosts.views.board import Board
+from superhosts.views.filling import Filling
+from superhosts.views.folder import BusyError, Question, SketchFolder
+from superhosts.views.view import View, accuracy
+from traffic import MINUTES
+
+WANTED = Selection(100.0)
+LENGTH = 5 * MINUTES
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Three windows of a site, the first also of another."""
+    for number in range(3):
+        save(tmp_path / "archive" / "day" / f"{number}-ams.cube", "ams", NOON + number * LENGTH)
+    save(tmp_path / "archive" / "day" / "0-frank.cube", "frank", NOON)
+    return tmp_path / "archive"
+
+
+def view_of(archive: Path) -> View:
+    board, folder = Board(), SketchFolder(archive)
+    Filling(board, folder, lambda: WANTED).fill()
+    return View("archive", board, lambda: WANTED, folder=folder)
+
+
+def about(peers: int) -> Any:
+    """Return what an estimate of these peers may be."""
+    return pytest.approx(peers, rel=0.1)
+
+
+def hosts(rows: list[dict]) -> dict[str, int]:
+    return {row["host"]: row["peers"] for row in rows}
+
+
+def test_a_longer_time_is_the_union(archive: Path) -> None:
+    view = view_of(archive)
+    found = view.ask(Question(Selection(250.0)))
+    assert found["sketches"] == 4
+    assert found["sites"] == ["ams", "frank"]
+    assert hosts(found["rows"]) == {"10.0.0.1": about(1200)}
+    assert (found["start"], found["end"]) == (NOON / 1e9, (NOON + 3 * LENGTH) / 1e9)
+
+
+def test_times_and_sites_choose_sketches(archive: Path) -> None:
+    view = view_of(archive)
+    assert hosts(view.ask(Question(WANTED, start=NOON + LENGTH))["rows"])["10.0.0.1"] == about(600)
+    assert hosts(view.ask(Question(WANTED, sites=frozenset({"frank"})))["rows"])["10.0.0.1"] == about(300)
+    with pytest.raises(UsageError, match="no sketch of lon is here"):
+        view.ask(Question(WANTED, sites=frozenset({"lon"})))
+    with pytest.raises(UsageError, match="no sketch of this time"):
+        view.ask(Question(WANTED, start=NOON + 9 * LENGTH))
+
+
+def test_a_sketch_in_a_union_is_not_read_twice(archive: Path) -> None:
+    whole = sh.union([archive / "day" / "0-ams.cube", archive / "day" / "0-frank.cube"])
+    whole.save(archive / "day" / "0-hub.cube")
+    folder = SketchFolder(archive)
+    window = NOON, NOON + LENGTH
+    assert folder.ask(Question(WANTED, *window)).sketches == 1
+    assert folder.ask(Question(WANTED, *window, sites=frozenset({"ams"}))).sketches == 1
+
+
+def test_another_threshold_is_answered_from_memory(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SketchFolder(archive)
+    folder.ask(Question(WANTED))
+    monkeypatch.setattr(folders, "merge_named", None)
+    assert len(folder.ask(Question(Selection(700.0))).report.rows) == 1
+    save(archive / "day" / "3-ams.cube", "ams", NOON + 3 * LENGTH)
+    with pytest.raises(TypeError):
+        folder.ask(Question(WANTED))
+
+
+def test_one_question_at_a_time(archive: Path) -> None:
+    folder = SketchFolder(archive)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with folder._turn(1.0):
+            held.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    with pytest.raises(BusyError):
+        folder.ask(Question(WANTED), patience=0.01)
+    done.set()
+    thread.join()
+
+
+def test_damaged_and_hidden_files_are_left_out(archive: Path) -> None:
+    (archive / "day" / "9.cube").write_bytes(b"no sketch")
+    (archive / "day" / ".8.cube.tmp.cube").write_bytes(b"half")
+    assert len(SketchFolder(archive).sketches()) == 4
+
+
+def test_windows_of_a_folder_are_shown(archive: Path) -> None:
+    view = view_of(archive)
+    windows = view.windows()
+    assert [(each["hosts"], each["sites"]) for each in windows] == [(3, ["ams", "frank"]), (2, ["ams"]), (2, ["ams"])]
+    assert hosts(view.window()["rows"]) == {"10.0.0.1": about(300), "10.1.0.3": about(200)}
+    first = view.window(NOON / 1e9)
+    assert hosts(first["rows"]) == {"10.0.0.1": about(600), "10.1.0.3": about(200), "10.1.0.5": about(200)}
+    assert not first["whole"]
+    with pytest.raises(UsageError, match="not known here"):
+        view.window(5.0)
+
+
+def test_a_window_that_cannot_be_asked_is_tried_once(archive: Path) -> None:
+    path = archive / "day" / "2-ams.cube"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 0xFF
+    path.write_bytes(content)
+    board = Board()
+    filling = Filling(board, SketchFolder(archive), lambda: WANTED)
+    filling.fill()
+    filling.fill()
+    assert len(board.windows()) == 2
+    assert len(filling.failed) == 1
+
+
+def test_a_hosts_past_also_has_windows_in_which_it_was_not_reported(archive: Path) -> None:
+    view = view_of(archive)
+    view.selection = lambda: Selection(250.0)
+    view.board = Board()
+    found = view.host("10.1.0.3")
+    assert [(point["peers"], point["reported"]) for point in found["points"]] == [(about(200), False)] * 3
+    assert [point["start"] for point in found["points"]] == [(NOON + each * LENGTH) / 1e9 for each in range(3)]
+    assert view.host("10.9.9.9")["points"][0]["peers"] == 0
+
+
+def test_alerts_are_listed_and_muted(tmp_path: Path) -> None:
+    view = View("hub", Board(), lambda: WANTED, alerts=AlertStore(tmp_path / "alerts.db"))
+    view.mute("10.0.0.0/24", "", 3600.0, "known")
+    (muted,) = view.list_alerts()["muted"]
+    assert (muted["host"], muted["why"]) == ("10.0.0.0/24", "known")
+    assert view.unmute("10.0.0.0/24", "")
+    assert view.list_alerts()["muted"] == []
+    with pytest.raises(UsageError, match="--alerts"):
+        View("hub", Board(), lambda: WANTED).mute("10.0.0.1", "", 1.0, "")
+
+
+def test_accuracy_is_that_of_typical_rows() -> None:
+    rows = [{"peers": 100, "peers_low": 90, "peers_high": 110}] * 3 + [
+        {"peers": None, "peers_low": 9000, "peers_high": None}
+    ]
+    assert accuracy(rows) == {"peers": 100, "share": 0.1}
+    assert accuracy(rows[3:]) is None
+
+
+def test_what_a_view_lacks_is_told(archive: Path) -> None:
+    view = View("watch", Board(), lambda: WANTED)
+    assert view.can == {"ask": False, "sites": False, "alerts": False, "parts": False}
+    assert view.summary()["newest"] is None
+    with pytest.raises(UsageError, match="--archive DIR"):
+        view.ask(Question(WANTED))
+    assert view_of(archive).can["ask"]
