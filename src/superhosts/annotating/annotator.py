@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superhosts.annotating.inventory import Inventory, Network
+from superhosts.annotating.inventory import Inventory
 from superhosts.annotating.maxmind import MaxMind
 from superhosts.annotating.reversedns import ReverseNames
 from superhosts.errors import UsageError
-from superhosts.pairs import without_port
+from superhosts.pairs import Network, without_port
 
 Row = dict[str, Any]
 

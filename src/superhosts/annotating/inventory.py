@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from superhosts.errors import UsageError
+from superhosts.pairs import Network
 from superhosts.text import printable
 
 PREFIXES: Final = ("prefix", "network", "cidr", "subnet", "address", "ip", "host")
 LABELS: Final = ("label", "name", "description", "hostname", "role")
 MOST_LABEL: Final = 200  # characters that are kept
 MOST_LINES: Final = 2_000_000
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Inventory:

@@ -7,7 +7,6 @@ an hour, the last 65,536 of them.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 import time
@@ -17,6 +16,8 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Final
 
+from superhosts.pairs import Network
+
 THREADS: Final = 8
 KEPT: Final = 1 << 16  # names
 KEPT_SECONDS: Final = 3600.0
@@ -24,7 +25,6 @@ WAIT: Final = 1.0  # seconds for the hosts of one report
 PATIENCE: Final = 5.0  # seconds for all of them together
 MOST_NAME: Final = 253  # characters
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Look = Callable[[str], str | None]
 
 
