@@ -188,6 +188,16 @@ def test_a_common_port_of_the_peers_is_their_service() -> None:
     assert verdict(scene.packets + background()).pattern == "unknown"
 
 
+def test_a_server_that_answers_some_is_not_peer_to_peer() -> None:
+    scene = Scene()
+    for number, peer in enumerate(scene.peers(300)):
+        theirs = scene.draw.randrange(1024, 65536)
+        scene.get(peer, UDP, (theirs, 51820))
+        if number % 3 == 0:
+            scene.send(peer, UDP, (51820, theirs))
+    assert verdict(scene.packets + background()).pattern == "unknown"
+
+
 def test_each_pair_keeps_a_service_of_its_own() -> None:
     scene = Scene()
     for peer in scene.peers(300):
@@ -231,10 +241,14 @@ def test_contacts_choose_the_pairs_that_their_end_opened(contact: str) -> None:
 
 
 def test_who_sends_unasked_has_opened() -> None:
-    scene = Scene()
+    scene, sender = Scene(), Scene(7, host=HOST + 1)
     dns_reflection(scene, 100)
-    found = verdict(scene.packets + background(), part=Part(direction="opened-in"))
+    for peer in sender.peers(100):
+        sender.send(peer, UDP, (53, sender.any_port()))
+    packets = scene.packets + sender.packets + background()
+    found = verdict(packets, part=Part(direction="opened-in"))
     assert (found.pattern, found.summary.pairs) == ("DDoS or flash crowd", 100)
+    assert verdict(packets, part=Part(direction="opened"), host=HOST + 1).summary.pairs == 100
 
 
 def test_the_summary_is_right() -> None:

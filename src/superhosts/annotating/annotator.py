@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from superhosts.annotating.inventory import Inventory
 from superhosts.annotating.maxmind import MaxMind
@@ -15,6 +15,8 @@ from superhosts.errors import UsageError
 from superhosts.pairs import Network, without_port
 
 Row = dict[str, Any]
+GEO_COLUMNS: Final = ("asn", "as_name", "country")
+NAME_COLUMNS: Final = ("label", "name", *GEO_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,12 @@ class NamingOptions:
     labels: Path | None = None
     geo: Sequence[Path] = ()
     names: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields that rows get."""
+        names = (("label",) if self.labels else ()) + (("name",) if self.names else ())
+        return names + (GEO_COLUMNS if self.geo else ())
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.geo or self.names)
@@ -58,9 +66,7 @@ class Annotator:
     def fields(self, host: Any) -> Row:
         """Return what is known of a host."""
         network = _network(host)
-        found: Row = {"label": None} if self._inventory is not None else {}
-        found |= {"name": None} if self._names is not None else {}
-        found |= dict.fromkeys(("asn", "as_name", "country")) if self._geo else {}
+        found: Row = dict.fromkeys(self._options.columns)
         if network is None:
             return found
         if self._inventory is not None:

@@ -19,7 +19,7 @@ from superhosts.errors import HalfMergedError, InputError
 from superhosts.evidence.verdicts import judge_of
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, make_rows
+from superhosts.reports.rows import COLUMNS, EVIDENCE_COLUMNS, make_rows
 from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.results import SuperHosts
 from superhosts.selection import Selection
@@ -94,7 +94,8 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
         "direction": {part.direction for part in parts},
     }
     varying = frozenset(name for name, several in values.items() if len(several) > 1)
-    return RunKind((*COLUMNS, "site"), many_windows=len(groups) > 1, varying=varying)
+    added = EVIDENCE_COLUMNS if any(sketch.has_evidence for sketch in sketches) else ()
+    return RunKind((*COLUMNS, "site", *added), many_windows=len(groups) > 1, varying=varying)
 
 
 def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:
