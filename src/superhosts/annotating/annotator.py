@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,9 +43,9 @@ NO_NAMES = NamingOptions()
 class Annotator:
     """Adds to rows what is known of their hosts. Fields that are not known are null."""
 
-    def __init__(self, options: NamingOptions) -> None:
+    def __init__(self, options: NamingOptions, warn: Callable[[str], None] = lambda _: None) -> None:
         """Open the files. Raise UsageError if one cannot be read."""
-        self._options = options
+        self._options, self._warn = options, warn
         self._names = ReverseNames() if options.names else None
         self._inventory: Inventory | None = None
         self._geo: list[MaxMind] = []
@@ -53,7 +53,7 @@ class Annotator:
 
     def reload(self) -> None:
         """Read the files again. If one cannot be read (UsageError), all stay as they are."""
-        inventory = Inventory(self._options.labels) if self._options.labels else None
+        inventory = Inventory(self._options.labels, self._warn) if self._options.labels else None
         geo = [MaxMind(path) for path in self._options.geo]
         self._inventory, self._geo = inventory, geo  # The old files close when nobody reads them any more.
 

@@ -228,4 +228,4 @@ def open_destinations(
         assert say is not None
         stream = raw_stream(sys.stdout)
         opened.append(Queued(StandardOutput(options.format, run, stream=stream, say=say), say))
-    return Destinations(opened, Annotator(options.naming) if options.naming else None)
+    return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)
