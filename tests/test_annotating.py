@@ -98,6 +98,12 @@ def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path, host: str, l
     assert inventory(tmp_path, INSIDE).label(network(host)) == label
 
 
+def test_a_label_that_goes_on_in_the_next_line(tmp_path: Path) -> None:
+    found = inventory(tmp_path, '10.0.0.1,"one\n# two"\n# 10.0.0.2,"no\n10.0.0.3,three\n')
+    labels = [found.label(network(f"10.0.0.{last}")) for last in (1, 2, 3)]
+    assert labels == ["one\n# two", None, "three"]
+
+
 def test_lines_without_a_label_are_named_and_left_out(tmp_path: Path) -> None:
     path, said = tmp_path / "labels.csv", list[str]()
     path.write_text("prefix,label\n10.0.0.0/8,ours\n10.0.0.1,\n10.0.0.2,two\n10.0.0.3,  \n")
@@ -255,6 +261,11 @@ def test_each_report_waits_as_long_as_there_is_patience(monkeypatch: pytest.Monk
         now[0] += 300
         names.expect([network(f"192.0.2.{number}")])
     assert waits[before:] == [1.0] * 10
+    now[0] += 1e6  # Patience does not grow beyond what it was.
+    before = len(waits)
+    for number in range(60, 110):
+        names.expect([network(f"192.0.2.{number}")])
+    assert sum(waits[before:]) <= reversedns.PATIENCE / (1 - reversedns.REGAINED) + 0.001
     forever.set()
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import csv
 import ipaddress
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -62,8 +62,17 @@ class Inventory:
 
     def _read(self, file: Iterable[str]) -> None:
         places: tuple[int, int] | None = None
-        lines = csv.reader("" if line.lstrip().startswith("#") else line for line in file)
+        begins = True  # A quoted label may go on in the next line, which is no comment then.
+
+        def without_comments() -> Iterator[str]:
+            nonlocal begins
+            for text in file:
+                is_comment, begins = begins and text.lstrip().startswith("#"), False
+                yield "" if is_comment else text
+
+        lines = csv.reader(without_comments())
         for line in lines:
+            begins = True
             if not any(cell.strip() for cell in line):
                 continue
             if places is None:
