@@ -25,7 +25,9 @@ from superhosts.prefixes import inside, make_table, parse_networks
 
 # Few distinct bits, so that prefixes contain each other, lie side by side, and end where the address ends.
 _narrow = st.tuples(
-    st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00]), st.integers(0, 255), st.integers(0, 32)
+    st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00]),
+    st.integers(0, 255),
+    st.integers(0, 32),
 )
 _wide = st.tuples(
     st.sampled_from([0, 0x20010DB8 << 96, (0x20010DB8 << 96) + (1 << 64), (1 << 128) - 256]),
@@ -35,6 +37,10 @@ _wide = st.tuples(
 _networks = (_narrow.map(lambda drawn: (4, *drawn)) | _wide.map(lambda drawn: (6, *drawn))).map(
     lambda drawn: str(_network(*drawn))
 )
+_neighbours = st.tuples(st.just(4), st.just(10 << 24), st.integers(0, 7), st.integers(31, 32)).map(
+    lambda drawn: str(_network(*drawn))
+)
+_prefixes = st.lists(_networks, max_size=8) | st.lists(_neighbours, min_size=2, max_size=4)
 
 
 def _network(family: int, base: int, last: int, length: int) -> Network:
@@ -54,14 +60,15 @@ def _attempt(read: Callable[[], Any]) -> tuple[Any, str]:
         return None, str(error)
 
 
-@target(st.tuples(st.lists(_networks, max_size=8), st.lists(_networks, max_size=8), edits), examples=150)
+@target(st.tuples(_prefixes, st.lists(_networks, max_size=8), edits), examples=150)
 def prefix_lists(case: tuple[list[str], list[str], list[Edit]]) -> None:
     """An address is in the table of a list if it is in one of its prefixes. A damaged list is read, or an error."""
     prefixes, hosts, changes = case
     networks = parse_networks(prefixes, "inner")
     assert [str(network) for network in networks] == prefixes
     for family in (4, 6):
-        addresses = [ipaddress.ip_network(host).network_address for host in hosts if (":" in host) == (family == 6)]
+        ends = [each[at] for each in map(ipaddress.ip_network, (*prefixes, *hosts)) for at in (0, -1)]
+        addresses = [end for end in ends if end.version == family]
         numbers = [int(address) for address in addresses]
         packed = [(number >> 64, number & (1 << 64) - 1) for number in numbers]
         column = np.array(numbers, np.uint32) if family == 4 else np.array(packed, np.uint64).reshape(-1, 2)
