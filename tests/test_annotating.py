@@ -66,6 +66,61 @@ def test_the_most_specific_label_counts(tmp_path: Path, host: str, label: str | 
     assert inventory(tmp_path, LABELS).label(network(host)) == label
 
 
+INSIDE = """2001:db8::/32,ours
+2001:db8:0:1::25,mail gateway
+2001:db8:0:2::1,first
+2001:db8:0:2::ffff,second
+2001:db8:0:2:ffff:ffff:ffff:ffff,third
+2001:db8:0:3::/64,laboratory
+2001:db8:0:3::1,printer
+10.1.2.3,desk
+10.1.0.0/25,floor
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "label"),
+    [
+        ("2001:db8:0:1::/64", "mail gateway"),
+        ("2001:db8:0:2::/64", "first and 2 more"),
+        ("2001:db8:0:3::/64", "laboratory"),
+        ("2001:db8:0:4::/64", "ours"),
+        ("2001:db8:0:2::1", "first"),
+        ("2001:db8:0:2::2", "ours"),
+        ("10.1.2.0/24", "desk"),
+        ("10.1.0.0/24", None),  # a part of it alone has a label
+        ("10.1.3.0/24", None),
+        ("10.1.2.0/23", None),  # larger than a subnet
+        ("2001:db8:0:2::/63", "ours"),
+    ],
+)
+def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path, host: str, label: str | None) -> None:
+    assert inventory(tmp_path, INSIDE).label(network(host)) == label
+
+
+def test_a_label_that_goes_on_in_the_next_line(tmp_path: Path) -> None:
+    found = inventory(tmp_path, '10.0.0.1,"one\n# two"\n# 10.0.0.2,"no\n10.0.0.3,three\n')
+    labels = [found.label(network(f"10.0.0.{last}")) for last in (1, 2, 3)]
+    assert labels == ["one\n# two", None, "three"]
+
+
+def test_lines_without_a_label_are_named_and_left_out(tmp_path: Path) -> None:
+    path, said = tmp_path / "labels.csv", list[str]()
+    path.write_text("prefix,label\n10.0.0.0/8,ours\n10.0.0.1,\n10.0.0.2,two\n10.0.0.3,  \n")
+    annotator = Annotator(NamingOptions(path), said.append)
+    assert [annotator.fields(f"10.0.0.{last}")["label"] for last in (1, 2, 3)] == ["ours", "two", "ours"]
+    path.write_text("10.0.0.1,\n10.0.0.2,two\n")
+    annotator.reload()
+    first, again = f"--labels {path}: line 3 (and 1 other line): no label", f"--labels {path}: line 1: no label"
+    assert said == [f"{each}; left out" for each in (first, again)]
+
+
+@pytest.mark.parametrize("text", ["", "prefix,label\n", "# nothing\n\n", "10.0.0.1,\n"])
+def test_a_list_without_labels_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"labels\.csv: has no labels; lines are like 10\.1\.0\.0/16,office"):
+        inventory(tmp_path, text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -184,6 +239,34 @@ def test_a_name_server_that_hangs_delays_nobody_for_long(monkeypatch: pytest.Mon
     assert answered.wait(60)
     hosts = [network(f"192.0.2.{number}") for number in range(200)]
     wait_for(lambda: all(names.name(host) == str(host.network_address) for host in hosts), "all names are known")
+
+
+def test_each_report_waits_as_long_as_there_is_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server is dead. Reports in a row soon wait no more; those of a service wait, window after window."""
+    now, waits = [0.0], list[float]()
+
+    def wait_in_vain(_futures: object, timeout: float) -> None:
+        waits.append(timeout)
+        now[0] += timeout
+
+    monkeypatch.setattr(reversedns, "wait", wait_in_vain)
+    forever = threading.Event()
+    names = ReverseNames(lambda _: str(forever.wait()), lambda: now[0])
+    for number in range(50):
+        names.expect([network(f"192.0.2.{number}")])
+    assert waits[:5] == [1.0] * 5
+    assert 5.0 <= sum(waits) <= reversedns.PATIENCE / (1 - reversedns.REGAINED) + 0.001
+    before = len(waits)
+    for number in range(50, 60):
+        now[0] += 300
+        names.expect([network(f"192.0.2.{number}")])
+    assert waits[before:] == [1.0] * 10
+    now[0] += 1e6  # Patience does not grow beyond what it was.
+    before = len(waits)
+    for number in range(60, 110):
+        names.expect([network(f"192.0.2.{number}")])
+    assert sum(waits[before:]) <= reversedns.PATIENCE / (1 - reversedns.REGAINED) + 0.001
+    forever.set()
 
 
 def test_only_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ from superhosts.packetdetails import Details
 
 Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
-Address = ipaddress.IPv4Address | ipaddress.IPv4Network | ipaddress.IPv6Address | ipaddress.IPv6Network
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address | Network
 Host = Address | int | str  # integers and text are generic keys
 KEYS = 0  # the family of hosts that are no addresses
 MASK64 = (1 << 64) - 1
@@ -288,7 +289,7 @@ def _whole_key(host: Any) -> int:
     return int(host) & MASK64
 
 
-def _unmapped(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _unmapped(network: Network) -> Network:
     """Return the IPv4 prefix of an IPv4-mapped IPv6 prefix, others as they are."""
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     return (

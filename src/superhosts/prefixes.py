@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, PacketBatch
+from superhosts.pairs import Addresses, Network, PacketBatch
 from superhosts.text import named, printable, setting
 
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
-Networks = list[ipaddress.IPv4Network | ipaddress.IPv6Network]
+Networks = list[Network]
 
 SAMPLED_BLOCKS, SAMPLED_PACKETS = 64, 1024  # most blocks of a sample, and packets of each
 SHOWN_PREFIXES = 3
@@ -48,7 +48,7 @@ class PrefixTable(NamedTuple):
     high: Words  # (ranges, 2): last address of each range
 
 
-def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network], family: int) -> PrefixTable:
+def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
     """Build the prefix table of one address family."""
     ranges: list[tuple[int, int]] = []
     for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
@@ -240,13 +240,13 @@ class OutsideSample:
         return [str(prefix) for prefix in islice((each for each in found if not _is_special(each)), SHOWN_PREFIXES)]
 
 
-def _prefix(family: int, leading: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _prefix(family: int, leading: int) -> Network:
     if family == 4:
         return ipaddress.IPv4Network((leading << 16, 16))
     return ipaddress.IPv6Network((leading << 80, 48))
 
 
-def _is_special(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+def _is_special(prefix: Network) -> bool:
     return any(prefix.version == each.version and prefix.overlaps(each) for each in SPECIAL_NETWORKS)
 
 

@@ -70,6 +70,7 @@ def to_arrow(columns: dict[str, list[Any]] | TableColumns) -> Any:
     types |= {"exact": pa.bool_(), "saturated": pa.bool_()}
     site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
     types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
+    types["asn"] = pa.int64()
     if columns["host"] and all(isinstance(host, int) for host in columns["host"]):
         types["host"] = pa.int64()
     schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])

@@ -10,7 +10,7 @@ from superhosts import packetdetails as said
 
 HOST = 10 << 24 | 1
 SYN, ACK, RST = said.SYN, said.ACK, said.RST
-TCP, UDP, ICMP = 6, 17, 1
+TCP, UDP, ICMP, ICMPV6 = 6, 17, 1, 58
 
 
 class Scene:
@@ -115,6 +115,90 @@ def reflection(scene: Scene, peers: int) -> None:
         scene.get(peer, UDP, (123, 4444))
 
 
+def dns_reflection(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.get(peer, UDP, (53, scene.any_port()))
+        scene.get(peer, UDP, None)  # the rest of a long answer, in a fragment
+
+
+def game_reflection(scene: Scene, peers: int) -> None:
+    """Game servers answer at ports of the victim that are often lower than theirs."""
+    for peer in scene.peers(peers):
+        scene.get(peer, UDP, (27015, scene.draw.randrange(1024, 65536)))
+
+
+def ping_flood(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        for _ in range(3):
+            scene.get(peer, ICMP, None, 8)
+
+
+def answered_ping_flood(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.get(peer, ICMP, None, 8)
+        scene.send(peer, ICMP, None, 0)
+
+
+def smurf(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.get(peer, ICMP, None, 0)
+
+
+def high_udp_flood(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.get(peer, UDP, (scene.draw.randrange(1024, 65536), 30120))
+
+
+def answered_sweep(scene: Scene, peers: int) -> None:
+    for number, peer in enumerate(scene.peers(peers, net=0xC0A8)):
+        scene.send(peer, ICMP, None, 8)
+        if number % 8:
+            scene.get(peer, ICMP, None, 0)
+
+
+def ping_scan(scene: Scene, peers: int) -> None:
+    for number, peer in enumerate(scene.peers(peers)):
+        scene.send(peer, ICMP, None, 8)
+        if number % 2:
+            scene.get(peer, ICMP, None, 0)
+
+
+def udp_server(scene: Scene, peers: int, port: int, lowest: int) -> None:
+    for number, peer in enumerate(scene.peers(peers)):
+        theirs = scene.draw.randrange(lowest, 65536)
+        for _ in range(3):
+            scene.get(peer, UDP, (theirs, port))
+            if number % 20:
+                scene.send(peer, UDP, (port, theirs))
+
+
+def tunnel_server(scene: Scene, peers: int) -> None:
+    """WireGuard: most of its clients have lower ports."""
+    udp_server(scene, peers, 51820, 1024)
+
+
+def game_server(scene: Scene, peers: int) -> None:
+    udp_server(scene, peers, 30120, 1024)
+
+
+def quic_server(scene: Scene, peers: int) -> None:
+    udp_server(scene, peers, 8443, 32768)
+
+
+def log_server(scene: Scene, peers: int) -> None:
+    for peer in scene.peers(peers):
+        scene.get(peer, UDP, (scene.draw.randrange(1024, 65536), 5514))
+
+
+def hash_table_node(scene: Scene, peers: int) -> None:
+    """All of UDP, at one port of its own: it asks others, of which many have gone."""
+    for number, peer in enumerate(scene.peers(peers)):
+        port = scene.draw.randrange(1024, 65535)
+        scene.send(peer, UDP, (51413, port))
+        if number % 5 >= 2:
+            scene.get(peer, UDP, (port, 51413))
+
+
 def web_server(scene: Scene, peers: int) -> None:
     for number, peer in enumerate(scene.peers(peers)):
         scene.serve(peer, 443 if number % 4 else 80)
@@ -183,6 +267,19 @@ SCENES: dict[Callable[[Scene, int], None], str] = {
     syn_flood: "DDoS or flash crowd",
     refused_flood: "DDoS or flash crowd",
     reflection: "DDoS or flash crowd",
+    dns_reflection: "DDoS or flash crowd",
+    game_reflection: "DDoS or flash crowd",
+    ping_flood: "DDoS or flash crowd",
+    answered_ping_flood: "DDoS or flash crowd",
+    smurf: "DDoS or flash crowd",
+    high_udp_flood: "DDoS or flash crowd",
+    answered_sweep: "prefix sweep",
+    ping_scan: "horizontal scan",
+    tunnel_server: "server",
+    game_server: "server",
+    quic_server: "web server",
+    log_server: "server",
+    hash_table_node: "peer-to-peer",
     web_server: "web server",
     mail_server: "mail server",
     open_resolver: "reflector or resolver",

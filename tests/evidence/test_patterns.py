@@ -11,13 +11,17 @@ from evidence.scenes import (
     ACK,
     HOST,
     ICMP,
+    ICMPV6,
     SCENES,
     SYN,
     TCP,
     UDP,
     Scene,
+    answered_ping_flood,
     browsing,
+    dns_reflection,
     horizontal_scan,
+    tunnel_server,
     udp_scan,
     web_server,
 )
@@ -148,6 +152,52 @@ def test_answers_alone_prove_nothing() -> None:
     assert (found.pattern, found.summary.fields()["answered"]) == ("unknown", None)
 
 
+def test_neighbours_of_ipv6_are_no_sweep_and_no_flood() -> None:
+    """A router and its neighbours ask for each other's addresses, as anybody pings, and all are answered."""
+    asking, asked = Scene(), Scene(5, host=HOST + 1)
+    for peer in asking.peers(100, net=0xC0A8):
+        asking.send(peer, ICMPV6, None, 135)
+        asking.get(peer, ICMPV6, None, 136)
+    for peer in asked.peers(100, net=0xC0A8):
+        asked.get(peer, ICMPV6, None, 135)
+        asked.send(peer, ICMPV6, None, 136)
+    packets = asking.packets + asked.packets + background()
+    assert [verdict(packets, host=each).pattern for each in (HOST, HOST + 1)] == ["unknown", "unknown"]
+
+
+def test_reasons_of_floods_and_of_a_high_port() -> None:
+    reasons = []
+    for act in (answered_ping_flood, dns_reflection, tunnel_server):
+        scene = Scene()
+        act(scene, 100)
+        reasons.append(verdict(scene.packets + background()).reason)
+    assert reasons == [
+        "100 % of the peers send requests of ICMP to it, 100 % get an answer",
+        "100 % of the peers send to it and get nothing back, 100 % on udp/53",
+        "100 % of the peers use udp/51820 of it, 95 % get an answer",
+    ]
+
+
+def test_a_common_port_of_the_peers_is_their_service() -> None:
+    """A host asks servers at 5060 from one port of its own, and some strangers use that port."""
+    scene = Scene()
+    for number, peer in enumerate(scene.peers(200)):
+        theirs = 5060 if number % 4 else 60000
+        scene.send(peer, UDP, (41000, theirs))
+        scene.get(peer, UDP, (theirs, 41000))
+    assert verdict(scene.packets + background()).pattern == "unknown"
+
+
+def test_a_server_that_answers_some_is_not_peer_to_peer() -> None:
+    scene = Scene()
+    for number, peer in enumerate(scene.peers(300)):
+        theirs = scene.draw.randrange(1024, 65536)
+        scene.get(peer, UDP, (theirs, 51820))
+        if number % 3 == 0:
+            scene.send(peer, UDP, (51820, theirs))
+    assert verdict(scene.packets + background()).pattern == "unknown"
+
+
 def test_each_pair_keeps_a_service_of_its_own() -> None:
     scene = Scene()
     for peer in scene.peers(300):
@@ -176,6 +226,29 @@ def test_the_direction_of_a_part_chooses_the_pairs() -> None:
     assert verdict(packets).summary.pairs == 150
     assert verdict(packets, part=Part(direction="out")).summary.pairs == 150
     assert verdict(packets, part=Part(direction="in")).summary.pairs == 100
+
+
+@pytest.mark.parametrize("contact", ["opened", "answered", "unanswered"])
+def test_contacts_choose_the_pairs_that_their_end_opened(contact: str) -> None:
+    """A host that scans and serves is a scanner by those that it opened to, and a server by those that opened to it."""
+    scene = Scene()
+    horizontal_scan(scene, 200)
+    web_server(scene, 300)
+    packets = scene.packets + background()
+    out, into = (verdict(packets, part=Part(direction=contact + suffix)) for suffix in ("", "-in"))
+    assert (out.pattern, out.summary.pairs, out.summary.opened.value) == ("horizontal scan", 200, 1.0)
+    assert (into.pattern, into.summary.pairs, into.summary.asked.value) == ("web server", 300, 1.0)
+
+
+def test_who_sends_unasked_has_opened() -> None:
+    scene, sender = Scene(), Scene(7, host=HOST + 1)
+    dns_reflection(scene, 100)
+    for peer in sender.peers(100):
+        sender.send(peer, UDP, (53, sender.any_port()))
+    packets = scene.packets + sender.packets + background()
+    found = verdict(packets, part=Part(direction="opened-in"))
+    assert (found.pattern, found.summary.pairs) == ("DDoS or flash crowd", 100)
+    assert verdict(packets, part=Part(direction="opened"), host=HOST + 1).summary.pairs == 100
 
 
 def test_the_summary_is_right() -> None:

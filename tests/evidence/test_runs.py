@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 import superhosts as sh
@@ -21,6 +24,7 @@ from superhosts.evidence import sampling
 from superhosts.pipeline import building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.reports.rows import COLUMNS
 from superhosts.sources.base import Wants
 from superhosts.sources.capture import open_capture
 
@@ -144,6 +148,29 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     assert "services: tcp/22 at the peer 100%" in explained
     plain = run("scan", path, "--json", "--quiet", "--top", 1)
     assert "pattern" not in json.loads(plain.out)
+
+
+def test_tables_of_programs_have_the_pattern_behind_their_columns(tmp_path: Path, run: Run) -> None:
+    path, file = write(tmp_path / "a.pcap", traffic()), tmp_path / "rows.parquet"
+    saved = "--save", tmp_path / "saved"
+    labels = tmp_path / "labels.csv"
+    labels.write_text(f"{as_text(HOST)},the scanner\n")
+    rows = run("scan", path, "--evidence", "--labels", labels, "--csv", "--quiet", "--top", 3, "-o", file, *saved).out
+    header, first, *_ = csv.reader(io.StringIO(rows))
+    assert header == [*COLUMNS, "pattern", "label"]
+    assert first[-2:] == ["horizontal scan", "the scanner"]
+    table = pyarrow.parquet.read_table(file)
+    assert table.column_names == header
+    assert (table["pattern"][0].as_py(), table["label"][0].as_py()) == ("horizontal scan", "the scanner")
+    assert pyarrow.types.is_string(table["pattern"].type)
+    (sketch,) = (tmp_path / "saved").rglob("*.cube")
+    asked = run("hosts", sketch, "--csv", "--top", 1).out, run("explain", sketch, as_text(HOST), "--csv").out
+    for text, names in zip(asked, ([*COLUMNS, "site", "pattern"], [*COLUMNS, "pattern"]), strict=True):
+        header, first = csv.reader(io.StringIO(text))
+        assert (header, first[-1]) == (names, "horizontal scan")
+    assert run("scan", path, "--csv", "--quiet", "--top", 3).out.splitlines()[0] == ",".join(COLUMNS)
+    nothing = run("scan", path, "--evidence", "--csv", "--quiet", "--threshold", 10**6).out
+    assert nothing == ",".join((*COLUMNS, "pattern")) + "\n"
 
 
 def test_the_size_of_the_sample_is_checked() -> None:

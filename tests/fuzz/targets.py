@@ -21,6 +21,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),
     "addresses": ("addresses",),
+    "lists": ("prefix_lists", "labels", "tokens"),
     "options": ("texts", "written", "command_lines"),
     "states": ("hub_states", "positions", "receipts", "answers", "outputs"),
     "intake": ("intake", "folders", "pieces"),

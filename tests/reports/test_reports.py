@@ -9,18 +9,21 @@ import os
 from ipaddress import ip_address
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from faults import full_disk
 from packets import SECOND
+from superhosts.cli import hub
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
-from superhosts.reports.growing import AppendedFile
+from superhosts.reports.growing import AppendedFile, ParquetFolder
 from superhosts.reports.opening import open_destination
-from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, make_rows
+from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, Row, make_rows
+from superhosts.reports.stdout import StandardOutput
 from superhosts.reports.terminal import OutputConsole
 from superhosts.reports.timeline import print_timeline
 from superhosts.results import SuperHost
@@ -179,6 +182,40 @@ def test_a_growing_csv_file_keeps_the_columns_of_its_header(tmp_path: Path) -> N
     file.write(Report(rows=[EXACT]))
     file.close()
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+JUDGED = {**EXACT, "pattern": "web server", "sites": [], "missing": [], "revision": 1}
+
+
+@pytest.mark.parametrize("first", [JUDGED, {name: JUDGED[name] for name in HUB_COLUMNS}], ids=["evidence", "none"])
+def test_rows_of_a_hub_have_patterns_if_the_first_of_a_file_has_one(tmp_path: Path, first: Row) -> None:
+    """Whether sites keep evidence is seen when their sketches come; a window without hosts does not tell."""
+    names = list(HUB_COLUMNS) + ["pattern"] * ("pattern" in first)
+    out = io.StringIO()
+    for place in (AppendedFile(tmp_path / "a.csv", hub.KIND), StandardOutput("csv", hub.KIND, stream=out)):
+        for rows in ([], [first], [JUDGED], [EXACT]):
+            place.write(Report(rows=rows))
+        place.close()
+    for text in ((tmp_path / "a.csv").read_text(), out.getvalue()):
+        header, *written = csv.DictReader(io.StringIO(text)).fieldnames, *csv.DictReader(io.StringIO(text))
+        assert header == names
+        assert [row.get("pattern") for row in written[1:]] == (["web server", ""] if "pattern" in first else [None] * 2)
+    folder = ParquetFolder(tmp_path / "tables", hub.KIND)
+    folder.write(Report(rows=[first], window=Window(NOON, NOON + SECOND)))
+    (file,) = (tmp_path / "tables").iterdir()
+    assert pyarrow.parquet.read_table(file).column_names == names
+
+
+def test_a_growing_csv_file_goes_on_without_the_names_of_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",".join((*COLUMNS, "pattern", "label")) + "\n")
+    file = AppendedFile(path, RunKind(endless=True))
+    file.write(Report(rows=[EXACT]))
+    file.close()
+    assert path.read_text().splitlines()[1].endswith(",cube,,")
+    path.write_text("label,name\n")
+    with pytest.raises(OutputError, match="not a header of result rows"):
+        AppendedFile(path, RunKind(endless=True))
 
 
 def test_a_growing_csv_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:

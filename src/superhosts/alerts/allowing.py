@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.alerts.rules import NAME, Network, as_network, contains
+from superhosts.alerts.rules import NAME, as_network, contains
 from superhosts.errors import InputError, UsageError
+from superhosts.pairs import Network
 from superhosts.prefixes import PRIVATE_NETWORKS
 from superhosts.reports.rows import Row
 from superhosts.text import printable

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from superhosts.alerts.alert import ALLOWED, CLOSED, GONE, GROWN, MUTED, OPENED, QUIET, STORM, Alert, Event, Key
 from superhosts.alerts.allowing import AllowList, peers_named
 from superhosts.alerts.past import Past
-from superhosts.alerts.rules import KEEP, Network, Rule, network_of, peers_of
-from superhosts.pairs import Window
+from superhosts.alerts.rules import KEEP, Rule, network_of, peers_of
+from superhosts.pairs import Network, Window
 from superhosts.reports.rows import Row
 from superhosts.times import iso_time
 from superhosts.units import SECOND

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.evidence.patterns import NAMES
-from superhosts.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES
+from superhosts.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES, Network
 from superhosts.reports.rows import Row, known_peers
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
@@ -21,7 +21,6 @@ GROWN = 2.0  # an alert is told again when the peers have grown by this factor
 QUIET = 2  # windows without the host after which its alert is closed
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)

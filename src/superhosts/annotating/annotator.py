@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from superhosts.annotating.inventory import Inventory, Network
+from superhosts.annotating.inventory import Inventory
 from superhosts.annotating.maxmind import MaxMind
 from superhosts.annotating.reversedns import ReverseNames
 from superhosts.errors import UsageError
-from superhosts.pairs import without_port
+from superhosts.pairs import Network, without_port
 
 Row = dict[str, Any]
+GEO_COLUMNS: Final = ("asn", "as_name", "country")
+NAME_COLUMNS: Final = ("label", "name", *GEO_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,12 @@ class NamingOptions:
     labels: Path | None = None
     geo: Sequence[Path] = ()
     names: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields that rows get."""
+        names = (("label",) if self.labels else ()) + (("name",) if self.names else ())
+        return names + (GEO_COLUMNS if self.geo else ())
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.geo or self.names)
@@ -35,9 +43,9 @@ NO_NAMES = NamingOptions()
 class Annotator:
     """Adds to rows what is known of their hosts. Fields that are not known are null."""
 
-    def __init__(self, options: NamingOptions) -> None:
+    def __init__(self, options: NamingOptions, warn: Callable[[str], None] = lambda _: None) -> None:
         """Open the files. Raise UsageError if one cannot be read."""
-        self._options = options
+        self._options, self._warn = options, warn
         self._names = ReverseNames() if options.names else None
         self._inventory: Inventory | None = None
         self._geo: list[MaxMind] = []
@@ -45,7 +53,7 @@ class Annotator:
 
     def reload(self) -> None:
         """Read the files again. If one cannot be read (UsageError), all stay as they are."""
-        inventory = Inventory(self._options.labels) if self._options.labels else None
+        inventory = Inventory(self._options.labels, self._warn) if self._options.labels else None
         geo = [MaxMind(path) for path in self._options.geo]
         self._inventory, self._geo = inventory, geo  # The old files close when nobody reads them any more.
 
@@ -58,9 +66,7 @@ class Annotator:
     def fields(self, host: Any) -> Row:
         """Return what is known of a host."""
         network = _network(host)
-        found: Row = {"label": None} if self._inventory is not None else {}
-        found |= {"name": None} if self._names is not None else {}
-        found |= dict.fromkeys(("asn", "as_name", "country")) if self._geo else {}
+        found: Row = dict.fromkeys(self._options.columns)
         if network is None:
             return found
         if self._inventory is not None:

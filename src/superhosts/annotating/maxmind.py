@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Any
 
 from superhosts.errors import UsageError
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from superhosts.pairs import Network
 
 
 class MaxMind:

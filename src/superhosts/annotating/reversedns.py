@@ -1,13 +1,13 @@
 """Names by reverse DNS, looked up by a few threads in the background.
 
-A row gets the name that is known when it is written. The first row of a host waits for it, but a run waits for no more
-than some seconds in all: a name server that is slow or dead delays nobody for longer. Names and failures are kept for
-an hour, the last 65,536 of them.
+A row gets the name that is known when it is written. A report waits for the names of its new hosts, up to a second. All
+reports together wait for no more than five seconds and a tenth of the time that passes: a name server that is slow or
+dead slows nobody down by more, and a service that runs for days still waits for the names of each report. Names and
+failures are kept for an hour, the last 65,536 of them.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 import time
@@ -17,14 +17,16 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Final
 
+from superhosts.pairs import Network
+
 THREADS: Final = 8
 KEPT: Final = 1 << 16  # names
 KEPT_SECONDS: Final = 3600.0
 WAIT: Final = 1.0  # seconds for the hosts of one report
-PATIENCE: Final = 5.0  # seconds for all of them together
+PATIENCE: Final = 5.0  # seconds for several reports in a row
+REGAINED: Final = 0.1  # seconds of patience that come back in a second
 MOST_NAME: Final = 253  # characters
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Look = Callable[[str], str | None]
 
 
@@ -46,17 +48,20 @@ class ReverseNames:
         self._asked: SimpleQueue[tuple[str, Future[str | None]]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._patience = PATIENCE
+        self._patience, self._counted = PATIENCE, clock()  # seconds, and when they were counted
 
     def expect(self, hosts: list[Network]) -> None:
         """Begin to look for the names of hosts, and wait for them for a moment."""
         fresh = [future for host in hosts if (future := self._begin(host)) is not None]
+        now = self._clock()
+        self._patience = min(self._patience + REGAINED * (now - self._counted), PATIENCE)
+        self._counted = now
         patience = min(WAIT, self._patience)
         if not fresh or patience <= 0:
             return
-        begun = self._clock()
         wait(fresh, timeout=patience)
-        self._patience -= self._clock() - begun
+        self._counted = self._clock()
+        self._patience -= self._counted - now
 
     def name(self, host: Network) -> str | None:
         """Return the name of a host if it is known by now. A prefix has none."""

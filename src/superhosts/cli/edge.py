@@ -41,6 +41,7 @@ from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
+from superhosts.reports.rows import columns_with
 from superhosts.sources.base import Source
 from superhosts.sources.finding import OnError
 from superhosts.sources.opening import open_inputs
@@ -96,7 +97,7 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
             raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
         yield None
         return
-    run = RunKind(endless=True)
+    run = RunKind(columns_with(options.traffic.keeping.evidence), endless=True)
     delivery = delivery_options(options.rows.queue, options.site, options.spool)
     wanted = OutputOptions(outputs=options.rows.output, delivery=delivery)
     with open_destinations(wanted, run, table=False, say=tell) as destinations:

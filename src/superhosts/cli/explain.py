@@ -23,7 +23,7 @@ from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, Row, make_rows
+from superhosts.reports.rows import COLUMNS, Row, columns_with, make_rows
 from superhosts.reports.stdout import Format
 from superhosts.reports.terminal import OutputConsole
 from superhosts.reports.timeline import print_timeline
@@ -51,7 +51,8 @@ def explain(options: Explain) -> None:
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
-        with open_destinations(rows_only, RunKind(many_windows=False), table=wanted.format == "table") as outputs:
+        kind = RunKind(columns_with(describe(paths[0]).has_evidence), many_windows=False)
+        with open_destinations(rows_only, kind, table=wanted.format == "table") as outputs:
             _explain_one(paths[0], question, outputs, wanted.format)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:

@@ -19,7 +19,7 @@ from superhosts.errors import HalfMergedError, InputError
 from superhosts.reports.answers import answer
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS
+from superhosts.reports.rows import COLUMNS, EVIDENCE_COLUMNS
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.saved import SavedSketch, describe, joined_sites, merge_named
@@ -71,7 +71,8 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
         "direction": {part.direction for part in parts},
     }
     varying = frozenset(name for name, several in values.items() if len(several) > 1)
-    return RunKind((*COLUMNS, "site"), many_windows=len(groups) > 1, varying=varying)
+    added = EVIDENCE_COLUMNS if any(sketch.has_evidence for sketch in sketches) else ()
+    return RunKind((*COLUMNS, "site", *added), many_windows=len(groups) > 1, varying=varying)
 
 
 def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:

@@ -51,7 +51,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.rows import HUB_COLUMNS
+from superhosts.reports.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
 
 
-KIND = RunKind(HUB_COLUMNS, endless=True)
+KIND = RunKind(HUB_COLUMNS, endless=True, optional=EVIDENCE_COLUMNS)  # Sites may keep evidence, or not.
 
 
 class Plan(NamedTuple):

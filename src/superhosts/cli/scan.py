@@ -35,6 +35,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
+from superhosts.reports.rows import columns_with
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
@@ -79,7 +80,8 @@ def scan(options: ScanOptions) -> None:
     asked = output_options(options.results, site=options.site)
     settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
-    kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
+    columns = columns_with(settings.evidence)
+    kind = RunKind(columns, many_windows=True if lives else None, varying=options.traffic.varying)
     outputs = open_destinations(asked, kind, table=not counters.takes_standard_output)
     if desk is not None:
         outputs.add(desk)

@@ -26,6 +26,7 @@ from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import open_destinations
+from superhosts.reports.rows import columns_with
 from superhosts.sources.opening import open_inputs
 
 
@@ -54,7 +55,7 @@ def watch(options: Watch) -> None:
     view: View = ProgressView(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(parse_seconds(options.refresh), options.traffic.varying)
-    kind = RunKind(endless=True, varying=options.traffic.varying)
+    kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.traffic.varying)
     table = not isinstance(view, LiveView) and not counters.takes_standard_output
     outputs = open_destinations(asked, kind, table=table)
     if desk is not None:

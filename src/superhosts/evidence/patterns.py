@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from superhosts.evidence.summary import Share, Summary
-from superhosts.packetdetails import TCP, UDP
+from superhosts.evidence.summary import Service, Share, Summary
+from superhosts.packetdetails import ICMP, ICMPV6, TCP, UDP
 from superhosts.text import counted
 
 LEAST_PAIRS: Final = 8  # sampled pairs from which on something is said
@@ -19,14 +19,18 @@ ENOUGH_KINDS: Final = 20  # pairs whose service is known, from which on the numb
 MOST: Final = 0.6  # a share whose lower bound reaches this is "most"
 FEW: Final = 0.25  # a share whose upper bound is not above this is "few"
 
-WEB: Final = frozenset((TCP, port) for port in (80, 443, 8000, 8080, 8443)) | {(UDP, 443)}
+WEB: Final = frozenset((TCP, port) for port in (80, 443, 8000, 8080, 8443)) | {(UDP, 443), (UDP, 8443)}
 MAIL: Final = frozenset((TCP, port) for port in (25, 110, 143, 465, 587, 993, 995))
 DNS: Final = frozenset({(UDP, 53), (TCP, 53), (TCP, 853)})
 # Services that answer whoever asks, with more than was asked: DNS, NTP, SNMP, SSDP, memcached, CLDAP and others.
 REFLECTING: Final = DNS | {
     (UDP, port) for port in (17, 19, 69, 111, 123, 137, 161, 389, 500, 520, 1434, 1900, 3283, 3702, 5353, 11211, 27015)
 }
-
+# Services that only take what is sent to them: traps of SNMP, syslog, flow exports, statistics, logs.
+COLLECTING: Final = frozenset((UDP, port) for port in (162, 514, 1514, 2055, 4739, 5514, 6343, 8125, 9995, 9996, 12201))
+PING: Final = frozenset({(ICMP, None)})
+PINGS: Final = PING | {(ICMPV6, None)}
+LEAST_HIGH: Final = 1024  # the first port that a client may use as its own
 
 ONE_DIRECTION: Final = "packets of one direction are seen"
 
@@ -60,10 +64,58 @@ def _silent(summary: Summary) -> Share:
     return Share(summary.pairs - summary.answered.hits, summary.pairs) if summary.sees_both else summary.failed
 
 
-def _few_services(summary: Summary) -> bool:
-    """Return True if most pairs use one of at most three services of the peers, or ICMP."""
-    first = [share for service, share in summary.services[:3] if not service.at_host]
+def _pings(summary: Summary) -> bool:
+    """Return True if the host sends echo requests to most peers. Requests of ICMPv6 are also those of neighbours."""
+    return summary.opened.low >= MOST and summary.at(PING, host=False).low >= MOST
+
+
+def _is_pinged(summary: Summary) -> bool:
+    """Return True if most peers send echo requests to the host. Those of ICMPv6 count if they get no answer."""
+    kinds = PINGS if summary.sees_both and summary.one_way.low >= 0.5 else PING
+    return _at_host(summary) and summary.at(kinds, host=False).low >= MOST
+
+
+def _few_services(summary: Summary, *, host: bool) -> bool:
+    """Return True if most pairs use one of at most three services of the host, or of the peers (or ICMP)."""
+    first = [share for service, share in summary.services[:3] if service.at_host == host]
     return bool(first) and Share(sum(each.hits for each in first), first[0].of).low >= MOST
+
+
+class OwnPort(NamedTuple):
+    """A UDP port of the host, and the share of pairs that may use it."""
+
+    service: Service
+    share: Share
+
+
+def _own_port(summary: Summary) -> OwnPort | None:
+    """Return the one UDP port of the host that its peers use; None if it has several, or none.
+
+    Of two high ports the lower one passes for the service. If the host's is 51820, peers with lower ports seem to offer
+    services, but a different one each, and none above 51820.
+    """
+    high = [(service, share) for service, share in summary.services if service.protocol == UDP]
+    own = [(service, share) for service, share in high if service.at_host]
+    if not own or own[0][1].low < 0.05 or own[0][1].hits < 0.8 * sum(share.hits for _, share in own):
+        return None
+    service, share = own[0]
+    below = [
+        each.hits for other, each in high if not other.at_host and LEAST_HIGH <= (other.port or 0) < (service.port or 0)
+    ]
+    if below and max(below) > max(2, 0.1 * sum(below)):
+        return None  # This is a service of the peers.
+    return OwnPort(service, Share(share.hits + sum(below), share.of))
+
+
+def _has_own_port(summary: Summary) -> bool:
+    """Return True if most peers may use one UDP port of the host."""
+    own = _own_port(summary)
+    return own is not None and own.share.low >= MOST
+
+
+def _collects(summary: Summary) -> bool:
+    """Return True if most peers send to a service that never answers."""
+    return summary.at(COLLECTING, host=True).low >= MOST
 
 
 def _at_host(summary: Summary) -> bool:
@@ -105,11 +157,26 @@ def _ports(summary: Summary) -> str:
 
 
 def _flooded(summary: Summary) -> str:
+    if _is_pinged(summary):
+        answered = f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION
+        return f"{_percent(summary.asked)} of the peers send requests of ICMP to it, {answered}"
     if summary.unsolicited.low >= 0.5:
         return f"{_percent(summary.unsolicited)} of the peers answer what the host never asked, {_main(summary)}"
     if summary.one_way.low >= 0.5:
         return f"{_percent(summary.one_way)} of the peers send to it and get nothing back, {_main(summary)}"
     return f"{_percent(summary.failed_in)} of the peers that try to connect do not get through, {_main(summary)}"
+
+
+def _at_own_port(summary: Summary) -> str:
+    own = _own_port(summary)
+    assert own is not None
+    return (
+        f"{_percent(own.share)} of the peers use {own.service.name} of it, {_percent(summary.answered)} get an answer"
+    )
+
+
+def _collecting(summary: Summary) -> str:
+    return f"{_percent(summary.asked)} of the peers send to it what needs no answer, {_main(summary)}"
 
 
 def _crowded(summary: Summary) -> str:
@@ -139,20 +206,26 @@ def _surfing(summary: Summary) -> str:
 # The table
 
 
+def _scans(summary: Summary) -> bool:
+    """Return True if the host asks many for the same: without answers, or by echo requests, answered or not."""
+    return (_probes(summary) and _few_services(summary, host=False)) or _pings(summary)
+
+
 def _is_flood(summary: Summary) -> bool:
     """Return True if peers send, and nothing comes back: attempts that fail, or answers to nothing."""
     if summary.unsolicited.low >= 0.5:
         return True
-    if summary.one_way.low >= 0.8 and summary.at(REFLECTING - DNS, host=False).low >= MOST:
+    if _is_pinged(summary):
         return True
-    failing = summary.failed_in.low >= 0.5 or (summary.sees_both and summary.one_way.low >= 0.8)
-    return failing and _at_host(summary) and _few_own_services(summary)
-
-
-def _few_own_services(summary: Summary) -> bool:
-    """Return True if most peers ask for one of at most three services of the host."""
-    first = [share for service, share in summary.services[:3] if service.at_host]
-    return bool(first) and Share(sum(each.hits for each in first), first[0].of).low >= MOST
+    # Nobody floods by sending logs, and nobody answers them.
+    is_silent = summary.one_way.low >= 0.8 and summary.at(COLLECTING, host=True).low < 0.1
+    if is_silent and summary.at(REFLECTING - DNS, host=False).low >= MOST:
+        return True
+    # A resolver of which one direction comes by gets answers, too. Ports below the reflectors' pass for the host's.
+    if is_silent and summary.sees_both and (summary.at(REFLECTING, host=False).low >= 0.3 or _has_own_port(summary)):
+        return True
+    failing = summary.failed_in.low >= 0.5 or (summary.sees_both and is_silent)
+    return failing and _at_host(summary) and _few_services(summary, host=True)
 
 
 def _is_scanned(summary: Summary) -> bool:
@@ -167,13 +240,21 @@ def _is_scanned(summary: Summary) -> bool:
 
 
 def _is_peer_to_peer(summary: Summary) -> bool:
-    """Return True if hosts ask each other for services that have no common port."""
-    known = summary.kinds
-    main = summary.main
+    """Return True if hosts ask each other for services that have no common port.
+
+    The host must have come first to many different ports: clients of a server have different ports, too.
+    """
+    known, main, reached = summary.kinds, summary.main, summary.begun_kinds
     if main is None or known.of < ENOUGH_KINDS:
         return False
     usual = summary.at(WEB | MAIL | DNS, host=False)
-    return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and summary.opened.low >= 0.2
+    comes_first = summary.begun.low >= 0.1 and reached.hits >= max(reached.of / 3, 3)
+    return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and comes_first
+
+
+def _serves_own_port(summary: Summary) -> bool:
+    """Return True if most peers use one UDP port of the host and are answered, and it hardly ever comes first."""
+    return _has_own_port(summary) and summary.answered.low >= 0.5 and summary.begun.high <= 0.2
 
 
 PATTERNS: Final = (
@@ -184,10 +265,11 @@ PATTERNS: Final = (
     ),
     Pattern(
         "prefix sweep",
-        lambda each: _probes(each) and _few_services(each) and each.densest.low >= 0.6,
+        lambda each: _scans(each) and each.densest.low >= 0.6,
         _sweeping,
     ),
-    Pattern("horizontal scan", lambda each: _probes(each) and _few_services(each), _probing),
+    Pattern("horizontal scan", _scans, _probing),
+    Pattern("server", _collects, _collecting),
     Pattern("DDoS or flash crowd", _is_flood, _flooded),
     Pattern("scanned by many", _is_scanned, _scanned),
     Pattern("mail server", lambda each: _serves(each, MAIL), _crowded),
@@ -200,6 +282,7 @@ PATTERNS: Final = (
         ),
         lambda each: _surfing(each) if each.opened.hits > each.asked.hits else _crowded(each),
     ),
+    Pattern("server", _serves_own_port, _at_own_port),
     Pattern("peer-to-peer", _is_peer_to_peer, _mixed),
     Pattern(
         "client, proxy or NAT",
@@ -208,7 +291,9 @@ PATTERNS: Final = (
         ),
         _surfing,
     ),
-    Pattern("server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_own_services(each), _crowded),
+    Pattern(
+        "server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_services(each, host=True), _crowded
+    ),
 )
 UNKNOWN: Final = "unknown"
 NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)

@@ -23,6 +23,7 @@ from superhosts.evidence.sightings import (
     ERROR,
     FLAGS_AT,
     HIGH_END,
+    KNOWN,
     NO_SERVICE,
     PORT_AT,
     PORTLESS,
@@ -35,7 +36,7 @@ from superhosts.evidence.sightings import (
 )
 from superhosts.lens import protocol_name
 from superhosts.packetdetails import SYN, TCP, UDP
-from superhosts.pairs import MASK64, Part
+from superhosts.pairs import MASK64, Network, Part
 
 SAMPLE_PEERS = 10
 MAIN_PORTS = 5
@@ -43,7 +44,6 @@ CONFIDENCE = 1.96  # of a share's bounds
 LEAST_TWO_WAY = 0.5  # of the connections: if fewer show both directions, the other one takes another way
 NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
@@ -103,6 +103,8 @@ class Summary:
     one_way_only: bool  # packets of one direction alone come by: what was answered is concluded from them
     opened: Share  # the host asked the peer: it opened the connection, or the service is the peer's
     asked: Share  # the peer asked the host
+    begun: Share  # the host certainly came first: it tried to connect, or it alone has sent
+    begun_kinds: Share  # distinct services of peers, of such pairs that have one
     answered: Share  # both ends have sent; TCP: connections that came about
     one_way: Share  # only the peer has sent
     failed: Share  # of pairs in which the host tried to connect: no connection came about
@@ -121,7 +123,7 @@ class Summary:
         """The most frequent service."""
         return self.services[0] if self.services else None
 
-    def at(self, ports: frozenset[tuple[int, int]], *, host: bool) -> Share:
+    def at(self, ports: frozenset[tuple[int, int | None]], *, host: bool) -> Share:
         """Return the share of pairs that use one of these services, at the host or at its peers."""
         of = self.services[0][1].of if self.services else 0
         hits = sum(
@@ -176,6 +178,9 @@ class Summaries:
         mine, theirs = _halves(self._rows[rows, DEEDS], at_higher)
         if part.way != "any" and len(rows):  # of a direction: pairs with packets in it
             seen = (mine if part.way == "out" else theirs) != 0
+            if part.contact:  # Answered or not, all that were opened are judged: one without the other is no pattern.
+                opened, asked = self._askers(rows, at_higher, mine, theirs)
+                seen &= ~asked | opened if part.way == "out" else ~opened | asked
             rows, at_higher, peers, mine, theirs = (each[seen] for each in (rows, at_higher, peers, mine, theirs))
         return self._summary(rows, at_higher, peers, mine, theirs)
 
@@ -194,20 +199,21 @@ class Summaries:
     def _summary(self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words) -> Summary:
         whole = len(rows)
         services, at_host, known, ported = self._services(rows, at_higher)
+        opened, asked = self._askers(rows, at_higher, mine, theirs)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
         joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
         joined |= tried_in & (_has(theirs, CONNECTED) | (self._openings_only & _has(mine, ACCEPTS)))
         joined |= tried_in & _has(mine, CONNECTED)  # it has more to say than that it accepts
         joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
-        sends, gets = mine != 0, theirs != 0
-        if self._one_way_only:  # One direction has to tell: who goes on was accepted, who sends from its port answers.
+        if self._one_way_only:  # One direction has to tell: who goes on was accepted.
             joined |= _has(mine | theirs, CONNECTED)
-            sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
+        sends, gets = self._senders(mine, theirs, ported, at_host)
         tcp = _has(mine | theirs, ATTEMPT | ACCEPTS | REFUSES | CONNECTED)
         both = np.where(tcp, joined, sends & gets & ~_is_only(theirs, ERROR) & ~_is_only(mine, ERROR))
-        opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
-        asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
+        is_told = self._rows[rows, SERVICE] >> np.uint64(CLASS_AT) == KNOWN
+        begun = tried | (is_told & ~at_host) | (self._sees_both & ported & (mine != 0) & (theirs == 0))
+        reached = begun & ported & ~at_host
         answers_only = _has(theirs, ACCEPTS | REFUSES | REPLY) & ~_has(theirs, CONNECTED | REQUEST) & (mine == 0)
         counts = Counter(zip(services[known].tolist(), at_host[known].tolist(), strict=True))
         ranked = [
@@ -224,6 +230,8 @@ class Summaries:
             one_way_only=self._one_way_only,
             opened=_share(opened),
             asked=_share(asked),
+            begun=_share(begun),
+            begun_kinds=Share(len(np.unique(services[reached])), int(reached.sum())),
             answered=_share(both),
             one_way=_share((mine == 0) & (theirs != 0)),
             failed=_share(~joined[tried]),
@@ -237,6 +245,25 @@ class Summaries:
             densest=densest,
             peers=self._some(rows, peers),
         )
+
+    def _askers(self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words) -> tuple[Bools, Bools]:
+        """Return for each pair whether the host asked, and whether the peer did."""
+        _, at_host, _, ported = self._services(rows, at_higher)
+        tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
+        sends, gets = self._senders(mine, theirs, ported, at_host)
+        opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
+        asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
+        return opened, asked
+
+    def _senders(self, mine: Words, theirs: Words, ported: Bools, at_host: Bools) -> tuple[Bools, Bools]:
+        """Return for each pair whether the host sends, and whether the peer does.
+
+        If one direction alone comes by, who sends from the port of a service answers somebody.
+        """
+        sends, gets = mine != 0, theirs != 0
+        if self._one_way_only:
+            sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
+        return sends, gets
 
     def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools, Bools]:
         """Return protocol and port of each pair's service, whether it is the host's, is known, and has a port.

@@ -51,6 +51,11 @@ class RunKind:
     endless: bool = False  # the run has no planned end: add to files instead of replacing them, show rows at once
     many_windows: bool | None = None  # whether there will be more than one report; None: not known beforehand
     varying: frozenset[str] = frozenset()  # fields (site, side, direction) that differ between rows, or may
+    optional: tuple[str, ...] = ()  # columns behind the others, if the first row of a file has them
+
+    def columns_of(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        """Return the columns of a file that begins with these rows."""
+        return (*self.columns, *(name for name in self.optional if rows and name in rows[0]))
 
 
 RUN_THAT_ENDS = RunKind()

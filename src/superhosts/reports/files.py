@@ -71,7 +71,7 @@ class ReplacedFile(Destination):
         self._replacement.abandon()
 
     def _write_parquet(self) -> None:
-        columns = {name: [row[name] for row in self._rows] for name in self.run.columns}
+        columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
         _import_parquet().write_table(to_arrow(columns), self._stream)
 
 

@@ -16,6 +16,7 @@ from superhosts.replacing import output_errors
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
+from superhosts.reports.rows import ADDED_COLUMNS
 from superhosts.times import window_name
 
 ENDINGS = (".jsonl", ".csv")
@@ -25,7 +26,8 @@ MAX_HEADER = 4096  # bytes
 class AppendedFile(Destination):
     """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first.
 
-    A .csv file keeps the columns in its header, even if an earlier version wrote it and new rows have more columns.
+    A .csv file keeps the columns in its header, even if an earlier version wrote it and new rows have more columns, or
+    if it was written with names or patterns and new rows have none.
     """
 
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
@@ -53,7 +55,8 @@ class AppendedFile(Destination):
         if self.path.suffix.lower() != ".csv" or (b"\n" not in header and len(header) < MAX_HEADER):
             return self.run.columns
         columns = tuple(header.split(b"\n")[0].decode("utf-8", "replace").split(","))
-        if not set(columns) <= set(self.run.columns):
+        own = set(columns) & set(self.run.columns)
+        if not own or set(columns) - own - set(ADDED_COLUMNS):
             file.close()
             raise OutputError(f"{self.path}: its first line is not a header of result rows; move this file away")
         return columns
@@ -82,6 +85,10 @@ class AppendedFile(Destination):
                 self.reopen()
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
+        if end == 0 and self.run.optional:
+            if not report.rows:
+                return  # The first row tells which columns the file has.
+            self._columns = self.run.columns_of(report.rows)
         if self.path.suffix.lower() == ".csv":
             Csv(text, self._columns, header=end == 0).write(report.rows)
         else:

@@ -163,6 +163,7 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
 
     Destinations that were opened `before`, for the same addresses, are returned as they are.
     """
+    run = _with_names(options, run)
     opened: list[Destination] = []
     there = {each.opened_as: each for each in before if each.opened_as is not None}
     names: Counter[str] = Counter()
@@ -194,6 +195,11 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
     return opened
 
 
+def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
+    """Return a run whose rows have columns for the names of hosts, if these are looked for."""
+    return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
+
+
 def open_destinations(
     options: OutputOptions,
     run: RunKind = RUN_THAT_ENDS,
@@ -213,6 +219,7 @@ def open_destinations(
             raise OutputError("standard output is closed; write results to a file with --output")
         wanted = False
     opened += open_each(options, run)
+    run = _with_names(options, run)
     if wanted and say is None:
         stdout = StandardOutput(options.format, run)
         stdout.outlives_reader |= bool(opened)
@@ -221,4 +228,4 @@ def open_destinations(
         assert say is not None
         stream = raw_stream(sys.stdout)
         opened.append(Queued(StandardOutput(options.format, run, stream=stream, say=say), say))
-    return Destinations(opened, Annotator(options.naming) if options.naming else None)
+    return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

@@ -2,8 +2,9 @@
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
 order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "filter": "tcp port 443",
-"sampling": 1000 of exports, "drops": 5 of live captures, "pattern", "reason" and "evidence" where that was asked for)
-appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
+"sampling": 1000 of exports, "drops": 5 of live captures, "reason" and "evidence" where that was asked for) appear in
+JSON Lines, and only in those rows: the columns of CSV and Parquet do not change. These have "pattern" behind the other
+columns if the run keeps evidence, and the names of hosts if the run looks for them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from superhosts.annotating.annotator import NAME_COLUMNS
 from superhosts.resulttables import COLUMNS as COLUMNS
 from superhosts.resulttables import plain_host
 from superhosts.times import iso_time
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
 HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
+EVIDENCE_COLUMNS = ("pattern",)  # of all that evidence adds to a row, what fits into a column
+ADDED_COLUMNS = (*EVIDENCE_COLUMNS, *NAME_COLUMNS)  # which rows have if they are asked for
+
+
+def columns_with(evidence: bool) -> tuple[str, ...]:
+    """Return the columns of rows, with what evidence adds if there is some."""
+    return (*COLUMNS, *EVIDENCE_COLUMNS) if evidence else COLUMNS
 
 
 def known_peers(row: Row) -> int:

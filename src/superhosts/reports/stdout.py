@@ -82,6 +82,21 @@ class _Lines(_Printer):
         self._lines.write(report.rows)
 
 
+class _LateCsv(_Printer):
+    """Prints rows as CSV whose columns follow from the first row."""
+
+    def __init__(self, stream: TextIO, run: RunKind) -> None:
+        self._stream, self._run = stream, run
+        self._csv: Csv | None = None
+
+    def write(self, report: Report) -> None:
+        if not report.rows:
+            return
+        if self._csv is None:
+            self._csv = Csv(self._stream, self._run.columns_of(report.rows))
+        self._csv.write(report.rows)
+
+
 def _printer(format: Format, run: RunKind, stream: TextIO | None) -> _Printer | Terminal:
     """Return what prints reports in a format."""
     if format == "table":
@@ -89,4 +104,6 @@ def _printer(format: Format, run: RunKind, stream: TextIO | None) -> _Printer | 
 
         return Terminal(OutputConsole(stream), run)
     out = sys.stdout if stream is None else stream
+    if format == "csv" and run.optional:
+        return _LateCsv(out, run)
     return _Lines(JsonLines(out) if format == "json" else Csv(out, run.columns))

@@ -23,6 +23,7 @@ class SavedSketch(NamedTuple):
     window: Window | None = None
     sites: frozenset[str] = frozenset()
     parts: frozenset[Part] = frozenset()  # with those that follow from others
+    has_evidence: bool = False
 
     @property
     def site(self) -> str:
@@ -50,7 +51,7 @@ def describe(path: Path) -> SavedSketch:
         held = [Part(side=str(part["side"]), direction=str(part["direction"])) for part in header["parts"]]
     except (FieldError, KeyError, TypeError):
         return SavedSketch(path)
-    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)))
+    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)), "evidence" in header)
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
