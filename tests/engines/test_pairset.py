@@ -158,6 +158,30 @@ def test_a_merge_has_every_pair_of_both_once(host_type, peer_type):
         assert (passed(one), one.pairs) == (before, counted)  # a copy is independent
 
 
+def test_wide_hosts_are_found_in_two_sets_that_differ_in_their_bins():
+    """Hosts differ in one word only, some bins have a table in one of the sets, and some pairs are in both."""
+    bins = [Bins(KEY, key_bits=128, slice_bits=3, memory=1 << 20, threads=1, grows=True) for _ in range(3)]
+    sets, pairs = [PairSet(each, 4 * COUNT) for each in bins], set()
+    for number, whole in enumerate(sets[:2]):
+        peers = np.arange(50 * number, 50 * number + 300, dtype=np.uint64)
+        for host in range(10 * number, 10 * number + 20):
+            for words in ((host, 5), (5, host)):
+                hosts = np.tile(np.array(words, np.uint64), (len(peers), 1))
+                chosen = slice(0, 10 * host + 1)
+                bins[number].add([(hosts[chosen], peers[chosen])], whole.drain)
+                pairs |= {(words, int(peer)) for peer in peers[chosen]}
+        whole.drain()
+    union = sets[0].copy(bins[2])
+    union.merge(sets[1])
+    assert union._later is not None
+    for minimum in (1, 50, 150, 220):
+        hosts, counts = union.super_hosts(minimum)
+        expected = [count for count in Counter(words for words, _ in pairs).values() if count >= minimum]
+        assert sorted(counts.tolist()) == sorted(expected)
+        assert len({tuple(words) for words in hosts.tolist()}) == len(expected)
+    assert union.pairs == len(pairs)
+
+
 def hosts_of(pairs: PairSet, minimum: int) -> dict[int, int]:
     hosts, peers = pairs.super_hosts(minimum)
     return dict(zip(hosts[:, 1].tolist(), peers.tolist(), strict=True))
