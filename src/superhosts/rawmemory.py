@@ -74,20 +74,20 @@ if is_switched_off():  # Plain Python reads memory through ctypes.
 
     def byte_at(address: int) -> int:
         """Return the byte at an address."""
-        return ctypes.c_uint8.from_address(address).value
+        return ctypes.c_uint8.from_address(int(address)).value
 
     def word_at(address: int) -> np.uint64:
         """Return the eight bytes at an address."""
-        return np.uint64(ctypes.c_uint64.from_address(address).value)
+        return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
     def number_at(address: int) -> int:
         """Return the int64 at an address."""
-        return ctypes.c_int64.from_address(address).value
+        return ctypes.c_int64.from_address(int(address)).value
 
     def set_byte(address: int, value: int) -> None:
         """Write a byte."""
-        ctypes.c_uint8.from_address(address).value = value
+        ctypes.c_uint8.from_address(int(address)).value = value
 
     def set_number(address: int, value: int) -> None:
         """Write an int64."""
-        ctypes.c_int64.from_address(address).value = value
+        ctypes.c_int64.from_address(int(address)).value = value

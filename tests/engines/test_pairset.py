@@ -78,8 +78,7 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("bin_", [0, 1])
-def test_pairs_moved_to_the_start_of_a_table_are_still_its_pairs(width, bin_):
-    """The slots that they left are empty, so that a second call finds the same."""
+def test_the_pairs_of_a_table_are_copied_without_its_empty_slots(width, bin_):
     pairs = filled_set(np.uint32 if width == 1 else np.uint64)
     portions: list[Portion] = []
     pairs.pass_to(lambda portion, _: portions.append(portion), 1)
@@ -89,11 +88,28 @@ def test_pairs_moved_to_the_start_of_a_table_are_still_its_pairs(width, bin_):
     (insert_narrow if width == 1 else insert_wide)((0, 0), portion, table, KEY)
     count = int(portion.sizes.sum())
     assert counts[bin_] == count
-    assert compact(table, table.slots) == count
-    moved = table.slots.copy()
-    assert compact(table, table.slots) == count
-    assert np.array_equal(table.slots, moved)
-    assert not np.isin(moved[count * width :], moved[max(0, width - 2) : count * width : width]).any()
+    out = np.zeros((count + 1) * width, np.uint64)
+    assert compact(table, out) == count
+    slots = table.slots.reshape(-1, width)
+    full = slots[(slots[:, 0] >> np.uint64(32) if width == 1 else slots[:, width - 2]) != table.empty]
+    assert np.array_equal(out[: count * width], full.reshape(-1))
+
+
+def test_the_tables_of_a_slice_are_passed_together():
+    bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 24, threads=1, grows=True)
+    pairs = PairSet(bins, 1 << 20)
+    numbers = np.arange(100_000, dtype=np.uint32)
+    bins.add([(numbers % 4_000, numbers)], pairs.drain)
+    pairs.drain()
+    assert bins.bins > 1 << 3
+    portions: list[Portion] = []
+    pairs.pass_to(lambda portion, _: portions.append(portion), 1)
+    assert len(portions) == 1 << 3
+    for portion in portions:
+        assert len(set(portion.pool.owner.tolist())) == bins.bins >> 3
+        assert len(set((portion.pool.owner & 7).tolist())) == 1
+    found = words_of(portions)
+    assert len(found) == len(set(found)) == 100_000
 
 
 def set_of_one_host(peers: range, limit: int = 1 << 20) -> PairSet:
@@ -142,6 +158,30 @@ def test_a_merge_has_every_pair_of_both_once(host_type, peer_type):
         assert (passed(one), one.pairs) == (before, counted)  # a copy is independent
 
 
+def test_wide_hosts_are_found_in_two_sets_that_differ_in_their_bins():
+    """Hosts differ in one word only, some bins have a table in one of the sets, and some pairs are in both."""
+    bins = [Bins(KEY, key_bits=128, slice_bits=3, memory=1 << 20, threads=1, grows=True) for _ in range(3)]
+    sets, pairs = [PairSet(each, 4 * COUNT) for each in bins], set()
+    for number, whole in enumerate(sets[:2]):
+        peers = np.arange(50 * number, 50 * number + 300, dtype=np.uint64)
+        for host in range(10 * number, 10 * number + 20):
+            for words in ((host, 5), (5, host)):
+                hosts = np.tile(np.array(words, np.uint64), (len(peers), 1))
+                chosen = slice(0, 10 * host + 1)
+                bins[number].add([(hosts[chosen], peers[chosen])], whole.drain)
+                pairs |= {(words, int(peer)) for peer in peers[chosen]}
+        whole.drain()
+    union = sets[0].copy(bins[2])
+    union.merge(sets[1])
+    assert union._later is not None
+    for minimum in (1, 50, 150, 220):
+        hosts, counts = union.super_hosts(minimum)
+        expected = [count for count in Counter(words for words, _ in pairs).values() if count >= minimum]
+        assert sorted(counts.tolist()) == sorted(expected)
+        assert len({tuple(words) for words in hosts.tolist()}) == len(expected)
+    assert union.pairs == len(pairs)
+
+
 def hosts_of(pairs: PairSet, minimum: int) -> dict[int, int]:
     hosts, peers = pairs.super_hosts(minimum)
     return dict(zip(hosts[:, 1].tolist(), peers.tolist(), strict=True))
@@ -167,20 +207,29 @@ def test_a_set_and_its_copy_change_apart():
 
 def test_tables_are_copied_once_and_only_while_a_copy_has_them():
     pairs = filled_set()
-    tables = list(pairs._tables)
+    tables = places_of(pairs)
     pairs.copy(make_bins(pairs))  # gone at once
     pairs.merge(filled_set())
-    assert all(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
+    assert places_of(pairs) == tables
     twin = pairs.copy(make_bins(pairs))
     third = twin.copy(make_bins(pairs))
     del twin  # the third still has the tables
     for _ in range(2):
         pairs.merge(filled_set())
-        assert not any(mine is table for mine, table in zip(pairs._tables, tables, strict=True))
-        own = list(pairs._tables)
+        assert not set(places_of(pairs)) & set(tables)
+        own = places_of(pairs)
     pairs.merge(filled_set())
-    assert all(mine is table for mine, table in zip(pairs._tables, own, strict=True))
+    assert places_of(pairs) == own
     assert passed(third) == passed(pairs)
+
+
+def places_of(pairs: PairSet) -> list[int]:
+    """Return the addresses of the tables of a set."""
+    return [table.address for table in tables_of(pairs)]
+
+
+def tables_of(pairs: PairSet) -> list[Table]:
+    return [table for bin_ in range(pairs.bins.bins) if (table := pairs._table(bin_)) is not None]
 
 
 def make_bins(pairs: PairSet) -> Bins:
@@ -203,7 +252,7 @@ def test_a_table_gets_its_size_before_pairs_are_merged_into_it():
     pairs = set_of_one_host(range(40_000, 40_005))
     pairs.merge(set_of_one_host(range(40_000)))
     assert pairs.pairs == 40_005
-    longest = max(len(run) for table in pairs._tables if table is not None for run in runs(table))
+    longest = max(len(run) for table in tables_of(pairs) for run in runs(table))
     assert longest < 400  # linear probing at three quarters; about 40,000 if all were inserted into a smaller one
 
 

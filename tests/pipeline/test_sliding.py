@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,36 @@ def test_merges_for_a_slide_are_constant(panes: int) -> None:
     assert queue.merges <= 3 * slides
     for number, pane in enumerate(members):  # a pane is never changed
         assert pane.part(sh.Part()).estimate(7).peers == 5, number
+
+
+def crowd_of(peers: range, settings: Settings) -> Sketch:
+    """Return a sketch of many hosts with few peers each."""
+    sketch = Sketch(settings.make_detector)
+    sketch.part(sh.Part()).update(np.array(peers, np.uint32) // 8, np.array(peers, np.uint32))
+    return sketch
+
+
+def test_windows_are_exact_if_and_only_if_their_pairs_fit() -> None:
+    """While windows are dense, the union of the back is dense before it has to be; a window that fits is exact."""
+    settings = Settings(memory="64KiB", **COMMON)
+    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
+    many, few = [limit // 3] * 14, [limit // 10] * 6
+    at_the_limit = [limit // 4, limit // 4, limit // 4, limit - 3 * (limit // 4)] * 2
+    sizes = [*few, *many, *at_the_limit, *many, *few, *many, *(size + 1 for size in at_the_limit)]
+    edges = np.cumsum([0, *sizes]).tolist()
+    queue, states, hastened = PaneQueue(), [], []
+    for number in range(len(sizes)):
+        if len(queue) == 4:
+            queue.pop()
+        queue.push(crowd_of(range(edges[number], edges[number + 1]), settings))
+        union = queue.union().part(sh.Part())
+        alone = crowd_of(range(edges[max(0, number - 3)], edges[number + 1]), settings).part(sh.Part())
+        assert (union.exact, union.exact_count()) == (alone.exact, alone.exact_count()), number
+        assert union == alone, number
+        states.append(union.exact)
+        hastened.append(bool(queue._hastened))
+    assert sum(one != other for one, other in pairwise(states)) >= 5
+    assert sum(one != other for one, other in pairwise(hastened)) >= 5  # It was used, and given up.
 
 
 def panes_of(packets: dict[int, int], settings: Settings) -> Iterator[WindowResult]:

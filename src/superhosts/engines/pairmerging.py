@@ -44,6 +44,11 @@ class Tables(NamedTuple):
             table.width,
         )
 
+    def put_all(self, tables: Tables) -> None:
+        """Note the places of several tables, among those of all bins."""
+        for mine, theirs in zip(self[:3], tables[:3], strict=True):
+            mine[tables.bins] = theirs
+
     def at(self, bins: Numbers) -> Tables:
         """Return the places of some bins' tables."""
         return Tables(self.addresses[bins], self.sizes[bins], self.widths[bins], self.bins[bins])
@@ -51,6 +56,41 @@ class Tables(NamedTuple):
     def copy(self) -> Tables:
         """Return independent places, of the same tables."""
         return self.at(self.bins)
+
+
+class Slots(NamedTuple):
+    """Where one table is. It consists of numbers alone, so that passing it costs nothing."""
+
+    address: int
+    size: int  # slots
+    width: int  # words of a slot
+    empty: Any  # low word of the mangled host in an empty slot
+
+
+@compiled
+def slots_of(tables: Tables, number: int) -> Slots:
+    """Return where one of some tables is."""
+    empty = np.uint64(tables.bins[number] == 0)
+    return Slots(tables.addresses[number], tables.sizes[number], tables.widths[number], empty)
+
+
+@compiled
+def low_in(table: Slots, slot: int) -> Any:
+    """Return the low word of the mangled host in a slot."""
+    if table.width == 1:
+        return word_at(table.address + 8 * slot) >> np.uint64(32)
+    return word_at(table.address + 8 * (table.width * slot + table.width - 2))
+
+
+@compiled
+def pair_in(table: Slots, slot: int) -> tuple[Any, Any, Any]:
+    """Return the pair in a slot: the mangled host (high, low) and the peer."""
+    first = table.address + 8 * table.width * slot
+    word = word_at(first)
+    if table.width == 1:
+        return np.uint64(0), word >> np.uint64(32), word & np.uint64(MASK32)
+    high = word if table.width == 3 else np.uint64(0)
+    return high, word_at(first + 8 * (table.width - 2)), word_at(first + 8 * (table.width - 1))
 
 
 @compiled

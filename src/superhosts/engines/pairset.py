@@ -32,7 +32,7 @@ from superhosts.engines.pairtable import (
     make_tables,
     rehash,
 )
-from superhosts.engines.pairtally import count_pairs, heavy_hosts, heavy_hosts_of_two
+from superhosts.engines.pairtally import count_pairs, heavy_hosts
 from superhosts.stopwatch import timed
 
 Numbers = NDArray[np.int64]
@@ -42,6 +42,7 @@ FIRST_SIZE = 32  # slots of a new table
 GROWTH, MAX_GROWTH = 1.4, 4.0
 SMALL = 1 << 17  # entries that are inserted at once if they are the first
 SHARED_MERGE = 1 << 18  # pairs from which on threads share a merge; fewer would wait for each other more than work
+STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
 
@@ -62,8 +63,8 @@ class PairSet:
     def clear(self) -> None:
         """Discard all pairs and empty the bins."""
         self.bins.clear()
-        self._tables: list[Table | None] = [None] * self.bins.bins
-        self._places = Tables.of_bins(self.bins.bins)  # where these are
+        self._places = Tables.of_bins(self.bins.bins)  # where the tables are; a table of no slots does not exist
+        self._memory: list[Words | None] = [None] * self.bins.bins  # what each is in, alone or with others
         self._counts: Numbers = np.zeros(self.bins.bins, np.int64)
         self._borrowed = np.zeros(self.bins.bins, bool)  # tables of other sets, which must not change
         self._leases: list[_Lease] = []  # as long as these exist, the owners of such tables do not change them, either
@@ -87,7 +88,7 @@ class PairSet:
     def memory(self) -> int:
         """Bytes of the tables."""
         self._complete()
-        return sum(table.slots.nbytes for table in self._tables if table is not None)
+        return 8 * int((self._places.sizes * self._places.widths).sum())
 
     def drain(self) -> None:
         """Insert the pairs in the bins. If the set goes over its limit, they stay in the bins too."""
@@ -104,7 +105,7 @@ class PairSet:
 
     def _is_small(self) -> bool:
         """Return True if the entries in the bins are the first, few, and narrow."""
-        if self.bins.pending > min(SMALL, self.limit) or any(self._tables):
+        if self.bins.pending > min(SMALL, self.limit) or self._places.sizes.any():
             return False
         pool = self.bins.pool
         return Portion(*self.bins.filled_chunks(), pool).width == 1
@@ -115,11 +116,9 @@ class PairSet:
         portion = Portion(*self.bins.filled_chunks(), self.bins.pool)
         owners = portion.pool.owner[portion.chunks]
         edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
-        entries = np.add.reduceat(portion.sizes, edges[:-1])
-        sizes = [self._size_for(max(FIRST_SIZE, 2 * count)) for count in entries.tolist()]
+        entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
         bins = owners[edges[:-1]].astype(np.int64)
-        for table in make_tables(sizes, bins.tolist(), 1, self._counts):
-            self._put(table)
+        self._put_new(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
         fill(self._places.at(bins), edges, portion, self.bins.key, self._counts)
 
     def _portions(self) -> list[Portion]:
@@ -140,13 +139,13 @@ class PairSet:
     def _insert(self, bin_: int, portion: Portion) -> None:
         """Insert entries of one bin, unless the set goes over its limit."""
         width = portion.width
-        table = self._tables[bin_]
+        table = self._table(bin_)
         if table is None:
             # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
             # tables may have, because the bins have a quarter of the sketch's memory.
             table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
         elif self._borrowed[bin_] or self._is_lent(bin_):
-            table = copy_table(table, self._counts)
+            table = copy_table(table)
         self._borrowed[bin_] = False
         if table.width < width:
             table = self._resized(table, table.size, width)
@@ -161,16 +160,20 @@ class PairSet:
             wanted = min(max(GROWTH * table.size, expected / EXPECTED_FILL), MAX_GROWTH * table.size)
             table = self._resized(table, self._size_for(math.ceil(wanted)), table.width)
 
-    def _size_for(self, wanted: int) -> int:
-        """Return the size of a table of at least `wanted` slots, if one is allowed.
+    def _sizes_for(self, wanted: Numbers) -> Numbers:
+        """Return the sizes of tables of at least `wanted` slots, if they are allowed.
 
         Up to an equal share of all slots it is this share, its half, its quarter and so on: growing to the share takes
         few steps, and a full set has not more slots than it needs.
         """
-        size = -(-self._most_slots // self.bins.bins)
-        while size // 2 >= wanted:
-            size //= 2
-        return min(max(size, wanted), self._most_slots)
+        share = -(-self._most_slots // self.bins.bins)
+        steps = np.array([share >> shift for shift in range(share.bit_length())][::-1], np.int64)
+        sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
+        return np.minimum(np.maximum(sizes, wanted), self._most_slots)
+
+    def _size_for(self, wanted: int) -> int:
+        """Return the size of one such table."""
+        return int(self._sizes_for(np.array([wanted]))[0])
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
         """Return a table of another size or width with the same pairs."""
@@ -207,61 +210,79 @@ class PairSet:
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
         for bin_ in shared[self._places.widths[shared] < theirs.widths].tolist():
-            table = self._tables[bin_]
+            table = self._table(bin_)
             assert table is not None
             self._put(self._resized(table, table.size, int(other._places.widths[bin_])))
             self._borrowed[bin_] = False
         mine = self._places.at(shared)
-        rooms = mine.sizes * 3 // 4
-        if (counts + added > rooms).any() or self.pairs + other.pairs > self.limit:
-            added = self._work(other.pairs, partial(count_missing, mine, theirs), len(shared))
-            if self.pairs + added.sum() + other._counts[fresh].sum() > self.limit:
+        # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
+        may_overflow = self.pairs + other.pairs > self.limit
+        asked = np.flatnonzero((counts + added > mine.sizes * 3 // 4) | may_overflow)
+        left = self.limit - self.pairs - int(other._counts[fresh].sum())
+        for some in np.array_split(asked, STEPS if may_overflow else 1):
+            added[some] = self._work(other.pairs, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
+            left -= int(added[some].sum())
+            if may_overflow and left < 0:
                 self._overflowed = True
                 return
         kept = self._make_room(shared, counts + added)
         added = self._work(other.pairs, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
-        del kept  # the tables of mine, which have been copied
+        del kept  # the memory of mine, which has been copied
         self._counts[shared] = counts + added
         for bin_ in fresh.tolist():
-            table = other._tables[bin_]
-            assert table is not None
-            self._put(table)
+            self._memory[bin_] = other._memory[bin_]
+        self._note(other._places.at(fresh))
         self._counts[fresh] = other._counts[fresh]
         self._borrowed[fresh] = True
         if len(fresh):
             self._leases += other._lend()
 
-    def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Table]:
-        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old ones.
+    def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Words | None]:
+        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old memory.
 
         The new ones have no content yet.
         """
-        is_full = wanted > self._places.sizes[bins] * 3 // 4
-        old: list[Table] = []
+        places = self._places.at(bins)
+        is_full = wanted > places.sizes * 3 // 4
+        sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
         is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
-        for width in np.unique(self._places.widths[bins]).tolist():
-            chosen = (self._places.widths[bins] == width) & (is_full | self._borrowed[bins] | is_lent[bins])
-            sizes = self._places.sizes[bins].tolist()
-            new = [
-                self._size_for(-(-4 * int(wanted[number]) // 3)) if is_full[number] else sizes[number]
-                for number in np.flatnonzero(chosen).tolist()
-            ]
-            for table in make_tables(new, bins[chosen].tolist(), width, self._counts):
-                before = self._tables[table.bin]
-                assert before is not None
-                old.append(before)
-                self._put(table)
+        replaced = is_full | self._borrowed[bins] | is_lent[bins]
+        old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
+        for width in np.unique(places.widths[replaced]).tolist():
+            chosen = replaced & (places.widths == width)
+            self._put_new(bins[chosen], sizes[chosen], width)
         self._borrowed[bins] = False
         if not self._borrowed.any():
             self._leases.clear()
         return old
 
+    def _table(self, bin_: int) -> Table | None:
+        """Return the table of a bin, if it has one."""
+        words, size, width = self._memory[bin_], int(self._places.sizes[bin_]), int(self._places.widths[bin_])
+        if words is None:
+            return None
+        address = int(self._places.addresses[bin_])
+        first = (address - words.ctypes.data) // 8
+        return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
+
     def _put(self, table: Table) -> None:
         """Replace the table of a bin."""
-        if table is not self._tables[table.bin]:
+        if table.address != self._places.addresses[table.bin]:
             self._is_old[table.bin] = False
-        self._tables[table.bin] = table
-        self._places.put(table)
+            self._memory[table.bin] = table.slots
+            self._places.put(table)
+
+    def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
+        """Replace the tables of some bins by ones of these sizes, without content."""
+        words, addresses = make_tables(sizes, width)
+        for bin_ in bins.tolist():
+            self._memory[bin_] = words
+        self._note(Tables(addresses, sizes, np.full(len(bins), width), bins))
+
+    def _note(self, tables: Tables) -> None:
+        """Note where new tables are."""
+        self._places.put_all(tables)
+        self._is_old[tables.bins] = False
 
     def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:
         """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
@@ -280,7 +301,7 @@ class PairSet:
         self._complete()
         twin = PairSet(bins, self.limit)
         twin._counts[:] = self._counts
-        twin._tables, twin._places = list(self._tables), self._places.copy()
+        twin._memory, twin._places = list(self._memory), self._places.copy()
         twin._borrowed[:] = True
         twin._leases = self._lend()
         return twin
@@ -297,66 +318,53 @@ class PairSet:
         return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
 
     def pass_to(self, take: Callable[[Portion, int], None], threads: int, *, release: bool = False) -> None:
-        """Call take(portion, thread) with the pairs of each table, on several threads. A slice belongs to one thread.
+        """Call take(portion, thread) with the pairs of each slice, on several threads. A slice belongs to one thread.
 
-        With `release`, the memory of a table is freed as soon as its pairs were taken. A call that was interrupted can
-        be repeated.
+        The pairs of a slice come together. With `release`, the memory of their tables is freed as soon as they were
+        taken. A call that was interrupted can be repeated.
         """
         self._complete()
-        slices, is_lent = min(self.bins.slices, self.bins.bins), self._is_lent()
+        slices = min(self.bins.slices, self.bins.bins)
 
         def work(thread: int) -> None:
             for slice_ in range(thread, slices, threads):
-                for bin_ in range(slice_, self.bins.bins, slices):
-                    table = self._tables[bin_]
-                    if table is not None and self._counts[bin_]:
-                        take(self._portion(table, release and not self._borrowed[bin_] and not is_lent), thread)
-                    if release:
-                        self._tables[bin_] = None
+                bins = [bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_]]
+                tables = [table for bin_ in bins if (table := self._table(bin_)) is not None]
+                for width in sorted({table.width for table in tables}):
+                    take(self._portion([table for table in tables if table.width == width], width), thread)
+                if release:
+                    del tables
+                    for bin_ in bins:
+                        self._memory[bin_], self._places.sizes[bin_] = None, 0
 
         run_parallel(work, [(thread,) for thread in range(threads)], threads)
 
-    def _portion(self, table: Table, in_place: bool) -> Portion:
-        """Return the pairs of a table as chunks of a pool. If `in_place`, this destroys the table."""
-        count = int(self._counts[table.bin])
-        chunks = -(-count // CHUNK)
-        fits = in_place and table.size >= chunks * CHUNK
-        out = table.slots if fits else np.empty(chunks * CHUNK * table.width, np.uint64)
-        compact(table, out)
-        pool = Pool(
-            out[: chunks * CHUNK * table.width],
-            np.full(chunks, table.bin, np.int32),
-            np.zeros((1, self.bins.bins + PADDING), np.int32),
-        )
-        sizes = np.full(chunks, CHUNK, np.int32)
-        sizes[-1] = count - (chunks - 1) * CHUNK
-        return Portion(np.arange(chunks, dtype=np.int32), sizes, pool)
+    def _portion(self, tables: list[Table], width: int) -> Portion:
+        """Return the pairs of tables of the same width as chunks of a pool."""
+        counts = self._counts[[table.bin for table in tables]]
+        chunks = -(-counts // CHUNK)
+        ends = np.cumsum(chunks)
+        entries = np.empty((int(ends[-1]) * CHUNK + 1) * width, np.uint64)
+        sizes = np.full(int(ends[-1]), CHUNK, np.int32)
+        sizes[ends - 1] = counts - (chunks - 1) * CHUNK
+        for table, end, count in zip(tables, ends.tolist(), chunks.tolist(), strict=True):
+            compact(table, entries[(end - count) * CHUNK * width :])
+        owners = np.repeat(np.array([table.bin for table in tables], np.int32), chunks)
+        pool = Pool(entries[:-width], owners, np.zeros((1, self.bins.bins + PADDING), np.int32))
+        return Portion(np.arange(ends[-1], dtype=np.int32), sizes, pool)
 
     # Questions. The set must be drained.
 
     def super_hosts(self, threshold: float) -> tuple[Words, Numbers]:
         """Return the mangled hosts (high, low) with at least `threshold` peers, and their numbers of peers."""
         minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
-
-        sides = [self._tables] if self._later is None else [self._tables, self._later._tables]
+        sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
         counts = self._counts if self._later is None else self._counts + self._later._counts
-        bins = np.flatnonzero(counts >= minimum).tolist()
-
-        def ask(bins: list[int]) -> list[tuple[Words, Numbers]]:
-            return [self._heavy([side[bin_] for side in sides], minimum, bits) for bin_ in bins]
-
-        threads = self.bins.threads
-        answers = run_parallel(ask, [(bins[thread::threads],) for thread in range(threads)], threads)
-        found = [each for answer in answers for each in answer]
-        hosts = [np.empty((0, 2), np.uint64), *(hosts for hosts, _ in found)]
-        return np.concatenate(hosts), np.concatenate([np.empty(0, np.int64), *(peers for _, peers in found)])
-
-    def _heavy(self, tables: list[Table | None], minimum: int, bits: int) -> tuple[Words, Numbers]:
-        """Return the hosts with enough peers in the union of one or two tables of a bin."""
-        first, *others = (table for table in tables if table is not None)
-        if not others:
-            return heavy_hosts(first, minimum, bits)
-        return heavy_hosts_of_two(first, others[0], minimum, bits, self.bins.key)
+        bins = np.flatnonzero(counts >= minimum)
+        threads = self.bins.threads if counts.sum() >= SHARED_MERGE else 1
+        shares = [[side.at(bins[thread::threads]) for side in sides] for thread in range(threads)]
+        found = run_parallel(heavy_hosts, [(*share, minimum, bits, self.bins.key) for share in shares], threads)
+        return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
 
     def top(self, count: int) -> tuple[Words, Numbers]:
         """Return at least the `count` hosts with the most peers, or all hosts if there are fewer."""
@@ -376,7 +384,7 @@ class PairSet:
         peers = np.zeros(len(hosts), np.int64)
 
         def ask(bin_: int) -> None:
-            table, asked = self._tables[bin_], bins == bin_
+            table, asked = self._table(bin_), bins == bin_
             if table is not None:
                 peers[asked] = count_pairs(hosts[asked], table)
 

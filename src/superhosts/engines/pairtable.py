@@ -11,8 +11,6 @@ The size of a table is any number: the hash is scaled to it by a multiplication.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,26 +83,21 @@ def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> T
     return Table(slots, width, np.uint64(bin_ == 0), bin_, counts, slots.ctypes.data)
 
 
-def copy_table(table: Table, counts: NDArray[np.int64]) -> Table:
-    """Return a table with the same pairs that uses other counts."""
+def copy_table(table: Table) -> Table:
+    """Return a table with the same pairs in other memory."""
     slots = _zeros(len(table.slots))
     slots[:] = table.slots
-    return table._replace(slots=slots, counts=counts, address=slots.ctypes.data)
+    return table._replace(slots=slots, address=slots.ctypes.data)
 
 
-def make_tables(sizes: Sequence[int], bins: Sequence[int], width: int, counts: NDArray[np.int64]) -> list[Table]:
-    """Return tables of these sizes in one piece of memory, without content.
+def make_tables(sizes: NDArray[np.int64], width: int) -> tuple[Words, NDArray[np.int64]]:
+    """Return memory for tables of these sizes, without content, in one piece, and the address of each.
 
     The C library keeps that memory for the next such tables: mapping it anew would take longer than filling it.
     """
-    edges = [0, *accumulate(size * width for size in sizes)]
-    words = np.empty(edges[-1], np.uint64)
-    first = words.ctypes.data
-    none, one = np.uint64(0), np.uint64(1)
-    return [
-        Table(words[a:b], width, none if bin_ else one, bin_, counts, first + 8 * a)
-        for (a, b), bin_ in zip(pairwise(edges), bins, strict=True)
-    ]
+    ends = np.cumsum(sizes * width)
+    words = np.empty(int(ends[-1]), np.uint64)
+    return words, words.ctypes.data + 8 * (ends - sizes * width)
 
 
 @compiled
@@ -231,33 +224,6 @@ def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
 
 
 @compiled
-def find_pairs(pairs: Words, table: Table, which: NDArray[np.int64], known: NDArray[np.bool_], key: Key) -> None:
-    """Mark the pairs (high, low, peer), at most a chunk of them, that a table has: known[which[i]] for pair i."""
-    slots, width, empty = table.slots, table.width, table.empty
-    last = len(slots) - width
-    if width == 1:
-        narrow, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
-        for i in range(len(pairs)):
-            narrow[i] = (pairs[i, 1] << np.uint64(32)) | (pairs[i, 2] & np.uint64(MASK32))
-        find_places(narrow[: len(pairs)], np.uint32(len(slots)), places, key)
-        for i in range(len(pairs)):
-            pair, place = narrow[i], int(places[i])
-            while slots[place] != pair and slots[place] != empty << np.uint64(32):
-                place = place + 1 if place < last else 0
-            known[which[i]] = slots[place] == pair and pairs[i, 2] <= np.uint64(MASK32)
-        return
-    for i in range(len(pairs)):
-        high, low, peer = pairs[i, 0], pairs[i, 1], pairs[i, 2]
-        slot = place_of(high, low, peer, len(slots) // width, key) * width
-        while slots[slot + width - 2] != empty:
-            is_like = slots[slot + width - 2] == low and slots[slot + width - 1] == peer
-            if is_like and (width == 2 or slots[slot] == high):
-                known[which[i]] = True
-                break
-            slot = slot + width if slot < last else 0
-
-
-@compiled
 def rehash(old: Table, new: Table, key: Key) -> None:
     """Copy all pairs into an empty table of at least the same width that has room for them."""
     if new.width == 1:
@@ -318,19 +284,17 @@ def _rehash_narrow(old: Table, new: Table, key: Key) -> None:
 
 @compiled
 def compact(table: Table, out: Words) -> int:
-    """Copy all pairs to the start of `out`, which may be the table's own memory; return their number.
+    """Copy all pairs to the start of `out`, which has room for one more; return their number.
 
-    The rest of `out` becomes empty slots, so that a call after an interrupted one finds the same pairs.
+    Empty slots are copied too, and the next pair overwrites them: a branch for each slot would be mispredicted.
     """
     slots, width = table.slots, table.width
     count = 0
     for j in range(0, len(slots), width):
         low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        if low != table.empty:
-            for w in range(width):
-                out[count * width + w] = slots[j + w]
-            count += 1
-    out[count * width :] = table.empty << np.uint64(32) if width == 1 else table.empty
+        for w in range(width):
+            out[count * width + w] = slots[j + w]
+        count += low != table.empty
     return count
 
 

@@ -1,4 +1,8 @@
-"""Counting the pairs of hosts in a table of distinct pairs (`pairtable.py`)."""
+"""Counting the pairs of hosts in tables of distinct pairs (`pairtable.py`).
+
+A window that slides asks for its super hosts every few seconds, mostly in two small sets of a hundred tables each. So
+one call goes through all tables, which are given by their addresses.
+"""
 
 from __future__ import annotations
 
@@ -10,58 +14,47 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
 from superhosts.engines.bins import BLOCK, CHUNK, cache_shift
-from superhosts.engines.pairtable import Table, find_pairs
+from superhosts.engines.pairmerging import Slots, Tables, low_in, pair_in, slots_of
+from superhosts.engines.pairtable import Table, find_places, place_of
 from superhosts.hashing import MASK32, Key
+from superhosts.rawmemory import word_at
 
 GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
 HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
 
 
 @compiled
-def heavy_hosts(table: Table, minimum: int, bin_bits: int) -> tuple[Words, NDArray[np.int64]]:
+def heavy_hosts(mine: Tables, theirs: Tables, minimum: int, bin_bits: int, key: Key) -> tuple[Words, NDArray[np.int64]]:
     """Return the mangled hosts (high, low) with at least `minimum` pairs, and the number of pairs of each.
 
-    Pairs are first counted by groups of hosts, and hosts only in groups that have enough.
+    These are hosts of the union of two sets, of each the tables of the same bins; a table may have no slots. The union
+    need not be made: a group of hosts has at most the pairs of both tables, and hosts are counted only in groups that
+    may have enough. There the pairs of one table are looked up in the other, so that those of both count once.
     """
-    groups = np.zeros(1 << GROUP_BITS, np.int32)
-    _count_groups(table, bin_bits, groups)
-    heavy = groups >= minimum
-    if not heavy.any():
-        return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
-    tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
-    block, none = np.zeros((BLOCK, 2), np.uint64), np.zeros(0, np.bool_)
-    tally, _ = _count_table(table, heavy, bin_bits, none, np.int64(0), block, tally)
-    enough = tally.counts >= minimum
-    return tally.hosts[enough], tally.counts[enough]
-
-
-@compiled
-def heavy_hosts_of_two(
-    table: Table, other: Table, minimum: int, bin_bits: int, key: Key
-) -> tuple[Words, NDArray[np.int64]]:
-    """Return the same of the union of two tables of a bin, which need not be made for it.
-
-    A group of hosts has at most the pairs of both tables. Only of the few groups that may have enough are the pairs of
-    one table looked up in the other, so that those of both count once.
-    """
-    groups = np.zeros(1 << GROUP_BITS, np.int32)
-    _count_groups(table, bin_bits, groups)
-    _count_groups(other, bin_bits, groups)
-    heavy = groups >= minimum
-    if not heavy.any():
-        return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
-    tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
-    block, none = np.zeros((BLOCK, 2), np.uint64), np.zeros(0, np.bool_)
-    tally, used = _count_table(table, heavy, bin_bits, none, np.int64(0), block, tally)
-    known = _known_pairs(other, table, heavy, bin_bits, key)
-    tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally)
-    enough = tally.counts >= minimum
-    return tally.hosts[enough], tally.counts[enough]
+    hosts, peers = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
+    groups, block = np.empty(1 << GROUP_BITS, np.int32), np.empty((BLOCK, 2), np.uint64)
+    for number in range(len(mine.bins)):
+        table, other = slots_of(mine, number), slots_of(theirs, number)
+        groups[:] = 0
+        _count_groups(table, bin_bits, groups)
+        _count_groups(other, bin_bits, groups)
+        heavy = groups >= minimum
+        if not heavy.any():
+            continue
+        tally, known = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64)), np.zeros(0, np.bool_)
+        tally, used = _count_table(table, heavy, bin_bits, known, np.int64(0), block, tally)
+        if table.size and other.size:
+            known = _known_pairs(other, table, heavy, bin_bits, key)
+        tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally)
+        enough = tally.counts >= minimum
+        hosts = np.concatenate((hosts, tally.hosts[enough]))
+        peers = np.concatenate((peers, tally.counts[enough]))
+    return hosts, peers
 
 
 @compiled
 def _count_table(
-    table: Table,
+    table: Slots,
     heavy: NDArray[np.bool_],
     bin_bits: int,
     known: NDArray[np.bool_],
@@ -71,7 +64,7 @@ def _count_table(
 ) -> tuple[Tally, int]:
     """Count the pairs of the hosts of heavy groups, but those that are marked as known, if any are."""
     start = np.int64(0)  # numba would compile callees for a literal 0, too.
-    while start < len(table.slots):
+    while start < table.size:
         start, size = _gather(start, table, heavy, bin_bits, known, block)
         done = np.int64(0)
         while done < size:
@@ -82,24 +75,51 @@ def _count_table(
 
 
 @compiled
-def _known_pairs(table: Table, other: Table, heavy: NDArray[np.bool_], bin_bits: int, key: Key) -> NDArray[np.bool_]:
+def _known_pairs(table: Slots, other: Slots, heavy: NDArray[np.bool_], bin_bits: int, key: Key) -> NDArray[np.bool_]:
     """Return which slots of a table have a pair of a heavy group that is in the other table, too."""
-    slots, width, empty = table.slots, table.width, table.empty
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    known = np.zeros(len(slots) // width, np.bool_)
+    known = np.zeros(table.size, np.bool_)
     found, which = np.empty((CHUNK, 3), np.uint64), np.empty(CHUNK, np.int64)
     count = 0
-    for j in range(0, len(slots), width):
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        which[count] = j // width
-        found[count, 0] = slots[j] if width == 3 else np.uint64(0)
-        found[count, 1] = low
-        found[count, 2] = slots[j] & np.uint64(MASK32) if width == 1 else slots[j + width - 1]
-        count += heavy[(low >> shift) & mask] & (low != empty)
-        if count == CHUNK or (j + width == len(slots)):
-            find_pairs(found[:count], other, which, known, key)
+    for slot in range(table.size):
+        high, low, peer = pair_in(table, slot)
+        which[count] = slot
+        found[count, 0], found[count, 1], found[count, 2] = high, low, peer
+        count += heavy[(low >> shift) & mask] & (low != table.empty)
+        if count == CHUNK or slot + 1 == table.size:
+            _find_pairs(found[:count], other, which, known, key)
             count = 0
     return known
+
+
+@compiled
+def _find_pairs(pairs: Words, table: Slots, which: NDArray[np.int64], known: NDArray[np.bool_], key: Key) -> None:
+    """Mark the pairs (high, low, peer), at most a chunk of them, that a table has: known[which[i]] for pair i."""
+    address, size, width, empty = table
+    if width == 1:
+        narrow, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
+        for i in range(len(pairs)):
+            narrow[i] = (pairs[i, 1] << np.uint64(32)) | (pairs[i, 2] & np.uint64(MASK32))
+        find_places(narrow[: len(pairs)], np.uint32(size), places, key)
+        for i in range(len(pairs)):
+            pair, place = narrow[i], np.int64(places[i])
+            found = word_at(address + 8 * place)
+            while found != pair and found != empty << np.uint64(32):
+                place = place + 1 if place + 1 < size else 0
+                found = word_at(address + 8 * place)
+            known[which[i]] = found == pair and pairs[i, 2] <= np.uint64(MASK32)
+        return
+    for i in range(len(pairs)):
+        high, low, peer = pairs[i, 0], pairs[i, 1], pairs[i, 2]
+        place = place_of(high, low, peer, size, key)
+        while True:
+            other_high, other_low, other_peer = pair_in(table, place)
+            if other_low == empty:
+                break
+            if other_low == low and other_peer == peer and other_high == high:
+                known[which[i]] = True
+                break
+            place = place + 1 if place + 1 < size else 0
 
 
 class Tally(NamedTuple):
@@ -110,35 +130,33 @@ class Tally(NamedTuple):
 
 
 @compiled
-def _count_groups(table: Table, bin_bits: int, counts: NDArray[np.int32]) -> None:
+def _count_groups(table: Slots, bin_bits: int, counts: NDArray[np.int32]) -> None:
     """Count the pairs of each group of hosts. Some bits of a mangled host are its group."""
-    slots, width, empty = table.slots, table.width, table.empty
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    for j in range(0, len(slots), width):
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        counts[(low >> shift) & mask] += low != empty
+    for slot in range(table.size):
+        low = low_in(table, slot)
+        counts[(low >> shift) & mask] += low != table.empty
 
 
 @compiled
 def _gather(
-    start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, known: NDArray[np.bool_], block: Words
+    start: int, table: Slots, heavy: NDArray[np.bool_], bin_bits: int, known: NDArray[np.bool_], block: Words
 ) -> tuple[int, int]:
-    """Copy the mangled hosts of heavy groups from the slots of a table, from word `start` on, until a block is full.
+    """Copy the mangled hosts of heavy groups from the slots of a table, from slot `start` on, until a block is full.
 
-    Slots that are `known` are left out. Return the word at which it stopped and the number of hosts. A branch for each
+    Slots that are `known` are left out. Return the slot at which it stopped and the number of hosts. A branch for each
     slot would be mispredicted.
     """
-    slots, width, empty = table.slots, table.width, table.empty
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
     size = 0
-    for j in range(start, len(slots), width):
+    for slot in range(start, table.size):
         if size == len(block):
-            return j, size
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        block[size, 0] = slots[j] if width == 3 else np.uint64(0)
+            return slot, size
+        low = low_in(table, slot)
+        block[size, 0] = word_at(table.address + 24 * slot) if table.width == 3 else np.uint64(0)
         block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != empty) & (len(known) == 0 or not known[j // width])
-    return len(slots), size
+        size += heavy[(low >> shift) & mask] & (low != table.empty) & (len(known) == 0 or not known[slot])
+    return table.size, size
 
 
 @compiled

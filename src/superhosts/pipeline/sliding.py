@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from superhosts.pairs import Window
+from superhosts.detectors.cube import Cube
+from superhosts.pairs import Part, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
@@ -35,6 +36,8 @@ class PaneQueue:
         self._front: list[Sketch] = []  # for each pane the union of it and those below it; the oldest pane is last
         self._back: list[Sketch] = []  # younger panes, the youngest last
         self._whole_back: Sketch | None = None  # the union of the back
+        self._dense: set[Part] = set()  # parts of the last window with too many pairs to be exact
+        self._hastened: set[Part] = set()  # parts of the back's union that are dense, though their pairs may fit
 
     def __len__(self) -> int:
         return len(self._front) + len(self._back)
@@ -43,12 +46,27 @@ class PaneQueue:
         """Add the youngest pane."""
         self._back.append(pane)
         if self._whole_back is None:
-            self._whole_back = pane  # not a copy: it is replaced before it would change
-        elif len(self._back) == 2:
+            self._whole_back = self._begun(pane)
+        elif self._whole_back is self._back[0]:
             self._whole_back = self._united(self._whole_back, pane)
         else:
             self._whole_back.merge(pane)
             self.merges += 1
+
+    def _begun(self, pane: Sketch) -> Sketch:
+        """Return the union of a back with one pane: the pane itself, which is replaced before it would change.
+
+        If windows are dense, it is a dense copy, to which the pairs of each later pane are written once. Otherwise all
+        pairs of an exact back would be written for every window.
+        """
+        self._hastened = {part for part, cube in _cubes(pane) if part in self._dense and cube.exact}
+        if not self._hastened:
+            return pane
+        whole = self._united(pane)
+        for part, cube in _cubes(whole):
+            if part in self._hastened:
+                cube.densify()
+        return whole
 
     def pop(self) -> None:
         """Remove the oldest pane."""
@@ -58,7 +76,7 @@ class PaneQueue:
 
     def _turn(self) -> None:
         """Make the panes of the back the front."""
-        self._whole_back = None
+        self._whole_back, self._hastened = None, set()
         while self._back:
             pane = self._back.pop()
             # The union of all panes is not needed: it leaves at once.
@@ -70,8 +88,14 @@ class PaneQueue:
         left = len(self._front) - without
         if left < 0:
             return self._united(*self._back[-left:])
-        members = [*self._front[left - 1 : left], *([] if self._whole_back is None else [self._whole_back])]
-        return self._united(*members)
+        top = self._front[left - 1 : left]
+        whole = self._united(*top, *([] if self._whole_back is None else [self._whole_back]))
+        if any(part in self._hastened and not cube.surely_exceeds_exact() for part, cube in _cubes(whole)):
+            # Perhaps the pairs fit again: only the exact panes can tell.
+            self._whole_back, self._hastened = self._united(*self._back), set()
+            whole = self._united(*top, self._whole_back)
+        self._dense = {part for part, cube in _cubes(whole) if not cube.exact}
+        return whole
 
     def _united(self, *members: Sketch) -> Sketch:
         """Return the union of sketches as a new one. Copying is cheaper than merging, so the largest is copied."""
@@ -80,6 +104,11 @@ class PaneQueue:
             whole.merge(member)
         self.merges += max(len(members) - 1, 0)
         return whole
+
+
+def _cubes(sketch: Sketch) -> list[tuple[Part, Cube]]:
+    """Return the parts that count exactly as long as their pairs fit."""
+    return [(part, detector) for part, detector in sketch if isinstance(detector, Cube)]
 
 
 class _Pane(NamedTuple):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from superhosts.cubefile.container import block_writer
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, starts_exact
-from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
+from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
@@ -169,6 +169,23 @@ class Cube(ColumnSketch):
         """Return the number of distinct pairs if the cube is exact, else None."""
         pairs = self._pairs()
         return None if pairs is None else pairs.pairs
+
+    @locked
+    def densify(self) -> None:
+        """Become dense now, although all pairs may fit: what is merged later is written once, and not first counted."""
+        if isinstance(self.engine, Stages):
+            self.engine.densify()
+
+    @locked
+    def surely_exceeds_exact(self) -> bool:
+        """Return True if the cube cannot be exact: every pair sets one bit in each array, and some array has too many.
+
+        False says nothing, as several pairs may set the same bit.
+        """
+        if self._pairs() is not None:
+            return False
+        bits = bits_of_arrays(tuple(self.geometry.edges), self.geometry.rows)
+        return bool((bits - self.engine.zero_sums()).sum(axis=0).max() > self.geometry.exact_pairs)
 
     def _pairs(self) -> PairSet | None:
         """Return the set of all pairs if the cube is exact."""

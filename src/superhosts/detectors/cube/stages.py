@@ -66,6 +66,11 @@ class Stages(Engine):
         self._finish()
         return None
 
+    def densify(self) -> None:
+        """Become dense, even if all pairs fit: the caller knows that more will come."""
+        self.settle()
+        self._finish()
+
     def _finish(self) -> None:
         """Become dense, unless that is done."""
         if self.bins is not None:
