@@ -21,6 +21,7 @@ CASES = {  # distinct pairs and packets of five minutes, number of such windows
     "100 k pairs, 1 M packets": (100_000, 1_000_000, 12),
     "1 M pairs, 10 M packets": (1_000_000, 10_000_000, 4),
     "10 M pairs, 20 M packets": (10_000_000, 20_000_000, 2),
+    "10 M pairs, 50 M packets": (10_000_000, 50_000_000, 2),
 }
 WAYS = {"tumbling": (), "sliding": ("--slide", "30s")}
 
