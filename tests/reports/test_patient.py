@@ -194,6 +194,15 @@ def test_a_report_that_is_handed_in_again_is_written_once_if_that_is_wanted(tmp_
     assert hosts_in(path) == hosts_of(report(0), report(1), *again, report(1, revision=2))
 
 
+def test_names_that_are_known_by_now_make_no_other_report(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    first = lines(path, queue=tmp_path / "queue", once=True)
+    first.write(report(0))
+    named = [{**row, "name": "www.example"} for row in report(0).rows]
+    first.write(Report(rows=named, window=report(0).window))
+    assert hosts_in(path) == hosts_of(report(0))
+
+
 def test_a_report_that_waits_and_is_handed_in_again_is_written_once(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     options: dict[str, Any] = {"queue": tmp_path / "queue", "once": True}

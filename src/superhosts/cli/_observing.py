@@ -134,7 +134,7 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
     arrived = Backlog("what waited on the link at the start", parts.receiver.earlier, tell)
     monitor.on_beat += [windows.tell, arrived.tell]
-    sites = Sites(parts.intake.roster.heard, hub.settings.sites)
+    sites = Sites(parts.intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:

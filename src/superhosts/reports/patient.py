@@ -22,7 +22,7 @@ from superhosts.errors import OutputError
 from superhosts.pairs import Window
 from superhosts.reports.addresses import Address
 from superhosts.reports.base import Destination, Report
-from superhosts.reports.batches import Batch
+from superhosts.reports.batches import NAMES, Batch
 from superhosts.reports.delivery import Delivery, DeliveryOptions
 from superhosts.reports.growing import AppendedFile
 from superhosts.reports.journal import RECENT, Journal, Span, digest_of
@@ -39,10 +39,11 @@ class FileBatch(Batch):
 
     @classmethod
     def of(cls, report: Report) -> FileBatch:
-        """Return the rows of a report. The same report has the same id."""
+        """Return the rows of a report. The same report has the same id, also if more names of its hosts are known."""
         span = None if report.window is None else (report.window.start, report.window.end)
         rows = [dict(row) for row in report.rows]
-        about = json.dumps([span, report.revision, rows], default=str).encode()
+        plain = [{name: value for name, value in row.items() if name not in NAMES} for row in rows]
+        about = json.dumps([span, report.revision, plain], default=str).encode()
         return cls(digest_of(about), rows, revision=report.revision, span=span)
 
     def as_json(self) -> dict[str, Any]:
