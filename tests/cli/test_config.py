@@ -76,6 +76,13 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[[rule]]\nprefixes = ['10.0.0.0/8']", "rule 1: prefixes"),
         ("[[rule]]\n[[rule]]", "two rules are called many-peers"),
         ("config = 'other.toml'", "config: no such option"),
+        ("threshold = -5", "[scan]: --threshold -5: must be a number of peers"),
+        ("threshold = -5\n[hub]", "[hub]: --threshold -5: must be a number of peers"),
+        ("[hub]\nwindow = '5m'\nslide = '70s'", "[hub]: --slide 70s: the window (5m) has to be a multiple"),
+        ("[watch]\nwindow = '5m'\nslide = '70s'", "[watch]: --slide 70s: the window (5m) has to be a multiple"),
+        ("[hub]\nslide = '30s'", "[hub]: "),
+        ("[hub]\narchive-sites = true", "[hub]: --archive-sites needs --archive DIR"),
+        ("[edge]\nwindow = '1500ms'", "[edge]: --window 1500ms: all sites need the same windows"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from disks import on_small_disk
 from processes import (
     COMMON,
     DEADLINE,
@@ -217,23 +217,6 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
         rest.end()
         hub.end()
     assert "LOST" not in edge.words
-
-
-def on_small_disk(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """A small file system that is full until the file make-room is there, and the words that run a process with it."""
-    probe = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "t", str(folder)], capture_output=True)
-    if shutil.which("unshare") is None or probe.returncode:
-        pytest.skip("needs a small file system of its own: user namespaces are not allowed here")
-    small = folder / "small"
-    small.mkdir()
-    script = folder / "on_small_disk.sh"
-    script.write_text(
-        f'mount -t tmpfs -o size=1m small {small} && head -c 968k /dev/zero > {small}/ballast && "$@" & pid=$!\n'
-        f"trap 'kill $pid' TERM\n"
-        f"while [ ! -e {folder}/make-room ]; do sleep 0.1; done; rm {small}/ballast\n"
-        "wait $pid; status=$?; while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done; exit $status\n"
-    )
-    return small, ("unshare", "-rm", "sh", str(script))
 
 
 @pytest.mark.parametrize("whose", ["spool", "hub"])

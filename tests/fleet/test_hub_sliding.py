@@ -37,12 +37,14 @@ from superhosts.fleet.receipts import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION
+from superhosts.fleet.windowledger import WindowIssue
 from superhosts.pairs import Window
 from superhosts.pipeline.scanning import scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.rows import make_rows
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch
+from superhosts.times import window_name
 from superhosts.units import SECOND
 
 PANES, SLIDE = 4, 10 * SECOND
@@ -135,6 +137,28 @@ def test_rows_are_those_of_one_scan_and_merges_are_few(tmp_path: Path, monkeypat
     assert {(report.revision, report.attendance) for report in node.reports} == {(1, "3 of 3 sites")}
     assert sliding._unions._queue.merges <= 3 * COUNT
     assert (node.hub.counters.reports, node.hub.counters.revisions, node.hub.counters.panes) == (COUNT, 0, COUNT)
+
+
+def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
+    """It was in progress when the hub was killed; since then its rows were damaged, and its panes are gone."""
+    node = make_node(tmp_path)
+    send(node, 0)
+    node.hub.step()
+    sliding: Any = node.hub._sliding
+    number = GRID.number_of_window(window_name(window(0))) + 100
+    name, folder = window_name(GRID.window(number)), tmp_path / "state" / "sliding"
+    sliding._ledgers.get(name).issuing = WindowIssue(1)
+    sliding._ledgers.write(name)
+    (folder / f"{name}.jsonl").write_text("{")
+    again = make_node(tmp_path)
+    sliding = again.hub._sliding
+    sliding._examine(number, ())
+    assert name in sliding
+    again.hub.step()
+    assert again.reports == []
+    assert name not in sliding
+    assert again.hub.status()["stuck"] == {}
+    assert json.loads((folder / f"{name}.json").read_text())["issuing"] is None
 
 
 def test_the_sites_of_a_row_are_those_of_all_panes_of_its_window(tmp_path: Path):

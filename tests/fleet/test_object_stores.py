@@ -182,6 +182,21 @@ def test_a_site_with_too_many_objects_hides_no_other(
     assert len(place.names("ams")) == 1000
 
 
+@pytest.mark.parametrize("kind", ["s3", "memory"])
+def test_of_very_many_sites_each_has_its_turn(
+    tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """Also of those whose names sort otherwise than their keys: "a-b/x" is before "a/x"."""
+    monkeypatch.setattr(objects, "MOST_SITES", 2)
+    url = url if kind == "s3" else f"memory://fleet/{tmp_path.name}"
+    place = Objects(url, "--from")
+    sites = ["a", "a-b", "b", "c", "d"]
+    for site in sites:
+        place._system.pipe_file(f"{place._root}/{site}/x.cube", b"x")
+    rounds = [{path.parent.name for path in place.sketches()[0]} for _ in range(6)]
+    assert rounds == [{"a", "a-b"}, {"b", "c"}, {"d"}] * 2
+
+
 def test_hostile_names_and_contents_change_nothing(tmp_path: Path, server: S3Server, url: str):
     node = Node(tmp_path, sites=("ams",))
     spool = make_spool(tmp_path / "spool", "ams")

@@ -118,6 +118,8 @@ def test_a_start_finds_what_is_whole_and_sets_aside_what_is_not(spool: Spool, tm
     other.rename(renamed)
     (spool.folder / ".fresh.tmp").write_bytes(b"half")
     again = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    assert again.waiting() == sorted([good, cut, renamed])  # a start reads none of them
+    assert [again.check(path) for path in (good, cut, renamed)] == [True, False, False]
     assert again.waiting() == [good]
     assert again.counters.damaged == 2
     assert not (spool.folder / ".fresh.tmp").exists()
@@ -133,6 +135,7 @@ def test_a_sketch_that_cannot_be_read_now_is_not_damaged(spool: Spool, tmp_path:
     with system_call("pread", broken):
         spool.settle(Receipt(path.name, RESEND, "checksum"))
         again = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+        assert again.check(path)  # the attempt to send it tells more
     assert spool.waiting() == again.waiting() == [path]
     assert again.counters.damaged == spool.counters.damaged == 0
     assert len(said) == 2

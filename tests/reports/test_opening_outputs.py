@@ -14,6 +14,7 @@ from superhosts.reports.base import Destination, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
 from superhosts.reports.opening import OutputOptions, open_destination
+from superhosts.reports.patient import PatientFile
 from traffic import talk, write
 
 ENDS, ENDLESS = RunKind(), RunKind(endless=True)
@@ -39,7 +40,8 @@ def test_a_path(
         pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     opened = open_destination(name, run)
-    assert type(opened) is kind
+    assert type(opened.inner if isinstance(opened, PatientFile) else opened) is kind
+    assert isinstance(opened, PatientFile) == run.endless
     assert opened.name == name
     opened.abandon()
 

@@ -40,6 +40,11 @@ class AlertDesk(Destination):
         self._store.take(self._machine, window, report.rows)
         self._hand_on()
 
+    @property
+    def policy(self) -> Policy:
+        """The rules and lists that count now."""
+        return self._machine.policy
+
     def receivers(self) -> list[Destination]:
         """Return the destinations of alerts."""
         return list(self._receivers)

@@ -54,6 +54,22 @@ def for_alerts(settings: Settings, policy: Policy) -> Settings:
     return settings
 
 
+class NeededEvidence:
+    """Tells once that rules have patterns while the sketches that arrive carry no evidence."""
+
+    def __init__(self, policy: Callable[[], Policy], say: Callable[[str], None]) -> None:
+        self._policy, self._say = policy, say
+        self.waiting: list[str] = []  # rules that cannot open an alert, because evidence is missing
+
+    def note(self, has_evidence: bool) -> None:
+        """Take note of a window that was reported."""
+        rules = [] if has_evidence else [rule.name for rule in self._policy().rules if rule.patterns]
+        if rules and rules != self.waiting:
+            named = ", ".join(rules)
+            self._say(f"NO EVIDENCE: rules with patterns open no alerts ({named}): start all edges with --evidence")
+        self.waiting = rules
+
+
 def check_threshold(policy: Policy, selection: Selection) -> None:
     """Raise UsageError if hosts that break a rule would not be found."""
     least = policy.least_threshold

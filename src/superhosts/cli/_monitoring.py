@@ -28,6 +28,7 @@ class Monitor:
         self.manager = ServiceManager() if manager is None else manager
         self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"
         self.why_closed: Callable[[], str] = lambda: ""  # why no traffic can come yet
+        self.on_beat: list[Callable[[], None]] = []  # called at each beat; they must cost nothing
         self._is_open = False
         self._command = command
         self._place = None if options.metrics is None else parse_place(options.metrics)
@@ -42,6 +43,8 @@ class Monitor:
     def beat(self) -> None:
         """Take note that the main loop moves. The loop calls this, and no other thread."""
         self.health.beat()
+        for each in self.on_beat:
+            each()
         self._is_open = self._is_open or not self.why_closed()
         if self._is_open:  # the first of these beats tells a service manager that the service is ready
             self.manager.beat(self.status)

@@ -7,11 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from superhosts.alerts.desk import AlertDesk
+from superhosts.cli._console import tell
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import reloaded_by_sighup
 from superhosts.cli._summary import REASONS
 from superhosts.cli._views import View
+from superhosts.fleet.backlog import Backlog
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.hub import Hub
 from superhosts.fleet.intake import Intake
@@ -90,19 +92,15 @@ class ObservedView:
 def observe_edge(
     monitor: Monitor, run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None
 ) -> list[Reading]:
-    """Observe an edge. It is ready when its link works and the hub has the windows of earlier runs."""
-    earlier = {path.name for path in spool.waiting()}
-
-    def why_not_replayed() -> str:
-        left = earlier.intersection(path.name for path in spool.waiting())
-        return f"windows of earlier runs that wait for the hub: {len(left)}" if left else ""
-
+    """Observe an edge. It is ready when its link works, however many windows of earlier runs the hub does not have."""
+    earlier = Backlog("sketches of earlier runs that the hub has", spool.sizes, tell)
     run.on_wait = monitor.beat
+    monitor.on_beat.append(earlier.tell)
     monitor.health.look_at(lambda: readings.why_no_link(sender.counters))
-    monitor.health.look_at(why_not_replayed)
     monitor.status = lambda: f"{counted(monitor.last.closed, 'window')} closed, {len(spool.waiting())} in the spool"
     found = observe_scan(monitor, scan)
     found += [readings.of_edge(run.counters), readings.of_spool(spool), readings.of_link(sender.counters)]
+    found.append(readings.of_backlogs({"spool": earlier}))
     if rows is not None:
         found.append(readings.of_restoring(lambda: scan.restoring))
         found.append(readings.of_destinations(lambda: {"rows": rows.destinations()}))
@@ -131,9 +129,12 @@ class HubParts:
 
 
 def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
-    """Observe a hub. It is ready when its link works and all windows that were due at its start are reported."""
+    """Observe a hub. It is ready when its link works, whatever it has to merge and to report first."""
     hub = parts.hub
-    sites = Sites(parts.intake.roster.heard, hub.settings.sites)
+    windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
+    arrived = Backlog("what waited on the link at the start", parts.receiver.earlier, tell)
+    monitor.on_beat += [windows.tell, arrived.tell]
+    sites = Sites(parts.intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
@@ -145,7 +146,6 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
         hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
     monitor.health.look_at(lambda: readings.why_no_link(parts.receiver.counters))
-    monitor.health.look_at(lambda: "" if hub.has_caught_up else "windows of earlier runs are being reported")
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
         readings.of_sites(sites),
@@ -153,6 +153,7 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
         readings.of_hub(hub, lambda: len(parts.store.windows())),
         readings.of_intake(parts.intake),
         readings.of_link(parts.receiver.counters),
+        readings.of_backlogs({"windows": windows, "link": arrived}),
         readings.of_merging(hub.merging),
         readings.of_restoring(lambda: hub.reporter.restoring),
         *([] if parts.upstream is None else [readings.of_spool(parts.upstream)]),

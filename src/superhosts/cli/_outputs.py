@@ -37,4 +37,5 @@ def delivery_options(options: OutputQueueOptions, site: str, state: Path | None)
         wait=parse_seconds(options.output_wait),
         site=site,
         say=tell,
+        once=state is not None,  # the folder of a service that was killed hands in its last report again
     )

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import typer
 from typer.core import TyperArgument
 
 from superhosts import cli
 from superhosts.alerts.configured import rules_of
-from superhosts.cli._config import COMMANDS, NEVER, SECRETS, check_common, checked, key_of, read_config
+from superhosts.cli._combined import check_together
+from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_common, checked, key_of, read_config
 from superhosts.cli._console import say
 from superhosts.cli._loading import LazyCommand
 from superhosts.cli.usage.config import Check, Init, Show
@@ -62,9 +64,26 @@ def check_config(options: Check) -> None:
     check_common(config, (each for command in commands.values() for each in command.params))
     for name, command in commands.items():
         checked(config, name, _context(command, name))
+    for name in [name for name in COMMANDS if name in config.tables] or ["scan"]:
+        _check_together(config, name)
     rules = rules_of(config.rules, str(config.path))
     values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
+
+
+def _check_together(config: Config, name: str) -> None:
+    """Check options that are right one by one: the settings that the command would make of them."""
+    found: list[Any] = []
+    command = LazyCommand(name, cli.COMMANDS[name]).load(found.append)
+    words = [] if name == "hub" or "inputs" in config.values(name) else ["-"]
+    try:
+        with command.make_context(name, ["--config", str(config.path), *words]) as context:
+            command.invoke(context)
+        check_together(name, found[0])
+    except typer.BadParameter as error:
+        raise config.wrong(f"[{name}]", error.message) from None
+    except UsageError as error:
+        raise config.wrong(f"[{name}]", str(error)) from None
 
 
 def show_config(options: Show) -> None:

@@ -16,8 +16,8 @@ from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._observing import observe_edge
-from superhosts.cli._options import ServiceOptions, WantedOptions, check_no_conflict
-from superhosts.cli._outputs import delivery_options
+from superhosts.cli._options import NamesOptions, ServiceOptions, WantedOptions, check_no_conflict
+from superhosts.cli._outputs import delivery_options, naming_of
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
@@ -95,11 +95,13 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     if not options.rows.output:
         if options.wanted != WantedOptions():
             raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
+        if options.rows.naming != NamesOptions():
+            raise UsageError("--labels, --geo and --names: only with --output, as sketches have no names")
         yield None
         return
     run = RunKind(columns_with(options.traffic.keeping.evidence), endless=True)
     delivery = delivery_options(options.rows.queue, options.site, options.spool)
-    wanted = OutputOptions(outputs=options.rows.output, delivery=delivery)
+    wanted = OutputOptions(outputs=options.rows.output, delivery=delivery, naming=naming_of(options.rows.naming))
     with open_destinations(wanted, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.alerts.machine import Policy
-from superhosts.cli._alerting import check_threshold, open_desk, policy_of
+from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
+from superhosts.cli._combined import hub_grid, hub_settings
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, find_place, make_sender, sending
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
-from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli._options import LinkOptions
 from superhosts.cli._outputs import output_options
 from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
 from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
@@ -28,15 +29,12 @@ from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.cubefile.container import SITE_HEADER
 from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.durable import hold_folder, read_json
-from superhosts.errors import UsageError
 from superhosts.evidence.sample import WIDTHS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
-from superhosts.fleet.grid import Grid
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
-from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.quotas import Quota, Quotas
@@ -56,13 +54,14 @@ from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.selection import Selection
 from superhosts.text import counted
 from superhosts.times import window_name
-from superhosts.units import SECOND, format_duration, parse_count, parse_duration, parse_size
+from superhosts.units import parse_count, parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
 
 
 KIND = RunKind(HUB_COLUMNS, endless=True, optional=EVIDENCE_COLUMNS)  # Sites may keep evidence, or not.
+NO_RULES = Policy(())
 
 
 class Plan(NamedTuple):
@@ -87,8 +86,7 @@ def hub(options: HubOptions) -> None:
         grid, roster = plan.settings.grid, known_sites(options.state)
         intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
         upstream = _upstream_spool(options, plan)
-        outputs = open_destinations(plan.outputs, KIND, say=tell)
-        parts.enter_context(outputs)
+        outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
         parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
         desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
@@ -102,7 +100,8 @@ def hub(options: HubOptions) -> None:
         if plan.outputs.addresses:
             extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
             extra["outputs"] = outputs.all_status
-        report = _reporter(plan, outputs, lambda: merging.settings.selection)
+        needed = NeededEvidence(lambda: NO_RULES if desk is None else desk.policy, tell)
+        report = _reporter(plan, outputs, lambda: merging.settings.selection, needed)
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / STATUS,
@@ -112,7 +111,12 @@ def hub(options: HubOptions) -> None:
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             sites=roster.status,
-            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed, "clocks": roster.wrong_clocks()},
+            trouble=lambda: {
+                **merging.status(),
+                "not_reloaded": reloads.failed,
+                "clocks": roster.wrong_clocks(),
+                "no_evidence": needed.waiting,
+            },
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
@@ -145,13 +149,7 @@ def _say_end(merging: Hub, intake: Intake) -> None:
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
     outputs = output_options(options.results, site=options.site, state=options.state)
-    _check_link(options)
-    _check_upstream(options)
-    if options.archive.archive_sites and options.archive.archive is None:
-        raise UsageError("--archive-sites needs --archive DIR")
-    if parse_size(options.way_in.quota_bytes) == 0:
-        raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
-    traffic = check_settings(make_settings(options.cube, options.wanted, options.windows))
+    traffic = hub_settings(options)
     sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
     check_site(options.site)
     upward = _connect_upward(options)
@@ -162,26 +160,10 @@ def make_plan(options: HubOptions) -> Plan:
         sites=tuple(sites),
         grace=parse_seconds(options.windows.grace),
         late=parse_seconds(options.windows.late),
-        grid=_grid(options, traffic),
+        grid=hub_grid(options),
         key=traffic.key,
     )
     return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
-
-
-def _grid(options: HubOptions, traffic: Settings) -> Grid | None:
-    """Return the windows to report; None for those that the edges send."""
-    windows = options.windows
-    if windows.window is None:
-        check_no_conflict({"--slide": windows.slide}, "only with --window, like --window 5m --slide 30s")
-        return None
-    grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
-    kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
-    if kept > DEFAULT_LIMITS.windows:
-        length = format_duration(grid.slide)
-        need = counted(kept, f"window of {length}", f"windows of {length}")
-        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
-        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
-    return grid
 
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
@@ -197,28 +179,6 @@ def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Select
 def _policy(options: HubOptions) -> Policy:
     """Return the rules and lists of alerts, as their files are now."""
     return policy_of(options.results.alerting, options.service.config)
-
-
-def _check_link(options: HubOptions) -> None:
-    """Refuse options of the link that would have no effect, and those that need others."""
-    way_in, link = options.way_in, options.link
-    if way_in.from_folder is not None:
-        others = {"--nats": way_in.nats, "--listen": way_in.listen, "--broker-cap": way_in.broker_cap}
-        check_no_conflict({**others, **link.proofs, **link.tls}, "not with --from, where there is no server")
-    elif way_in.nats is not None:
-        check_no_conflict({"--listen": way_in.listen}, "not with --nats: your own server listens where you told it to")
-    else:
-        check_no_conflict(link.proofs, "for your own server (--nats); the embedded broker has its own key")
-        if (link.tls_cert is None) != (link.tls_key is None) or (link.tls_ca and not link.tls_cert):
-            raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")
-
-
-def _check_upstream(options: HubOptions) -> None:
-    upstream = options.upstream
-    if upstream.to is not None and upstream.up is not None:
-        raise UsageError("--to and --up: choose one way to the upstream hub")
-    if upstream.up is None:
-        check_no_conflict(upstream.proofs, "only with --up")
 
 
 def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:
@@ -313,12 +273,15 @@ def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
     return take
 
 
-def _reporter(plan: Plan, outputs: Destinations, selection: Callable[[], Selection]) -> Callable[[HubReport], None]:
+def _reporter(
+    plan: Plan, outputs: Destinations, selection: Callable[[], Selection], needed: NeededEvidence
+) -> Callable[[HubReport], None]:
     """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
         titled = with_title(result, selection())
         outputs.write(titled)
+        needed.note(result.has_evidence)
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
             tell(_window_notice(titled))
 
@@ -346,7 +309,7 @@ def largest_sketch(traffic: Settings) -> int:
 def with_title(result: HubReport, selection: Selection) -> HubReport:
     """Return a report that says which hosts it has, which sites took part, and whether it replaces another one."""
     again = f", revision {result.revision}" if result.revision > 1 else ""
-    outcome = Outcome(len(result.rows), left_out=result.left_out)
+    outcome = Outcome(len(result.rows), left_out=result.left_out, least_listed=result.least_listed)
     return replace(
         result,
         title=which_hosts(selection, outcome),

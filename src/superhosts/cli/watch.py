@@ -57,7 +57,8 @@ def watch(options: Watch) -> None:
         view = LiveView(parse_seconds(options.refresh), options.traffic.varying)
     kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.traffic.varying)
     table = not isinstance(view, LiveView) and not counters.takes_standard_output
-    outputs = open_destinations(asked, kind, table=table)
+    is_live = not all(source.replays for source in sources)  # files can wait for a reader of standard output
+    outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None)
     if desk is not None:
         outputs.add(desk)
     reloads = Reloads(monitor.manager)

@@ -115,12 +115,15 @@ class Edge:
         for result in self._scan:
             sketch = result.stored  # of windows that overlap, the last pane: every packet is sent once
             self.counters.windows += sketch is not None
+            is_spooled = False
             if sketch is not None and writer is not None:
                 writer.offer(sketch)
-            elif sketch is not None and self.write(sketch):
-                self._advance(result.window)
+            elif sketch is not None:
+                is_spooled = self.write(sketch)
             if self._rows is not None:
                 self._rows.add(result, exports_of(self._scan.sources))
+            if is_spooled:  # and its rows are handed in: a kill before this makes both again, which changes nothing
+                self._advance(result.window)
             if result.partial:
                 self._say(f"stopped within {window_name(result.window)}: the partial window is kept")
         if writer is None:

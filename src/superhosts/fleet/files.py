@@ -129,7 +129,7 @@ class FileSender:
         trouble: OSError | None = None
         for path in spool.waiting():
             try:
-                if path.name not in present:
+                if path.name not in present and spool.check(path):
                     self._send(path)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -185,6 +185,7 @@ class FileReceiver:
         self._ignored: set[PurePath] = set()
         self._bad: dict[PurePath, _Bad] = {}  # files with wrong checksums
         self._failed: dict[PurePath, _Failed] = {}  # files that could not be taken
+        self._earlier: dict[str, int] | None = None  # of what was there first: what is left, with its bytes
         self._attempts = 0  # failed attempts at the last scan
         self._unlisted = 0  # times in a row that the place could not be scanned
 
@@ -214,6 +215,7 @@ class FileReceiver:
         found, trouble = self._place.sketches()
         self._unlisted = 0
         self._attempts = 1 if trouble is not None else 0
+        self._note_earlier(found)
         now = self._clock()
         self._bad = {path: state for path, state in self._bad.items() if path in found}
         self._failed = {path: state for path, state in self._failed.items() if path in found}
@@ -235,6 +237,23 @@ class FileReceiver:
         errors = [failed.error for failed in self._failed.values() if failed.error is not None]
         if trouble is not None or errors:
             raise trouble or errors[0]
+
+    def earlier(self) -> dict[str, int] | None:
+        """Return what is left of what the first scan has found, with its bytes; None before that scan."""
+        return None if self._earlier is None else dict(self._earlier)
+
+    def _note_earlier(self, found: set[PurePath]) -> None:
+        if self._earlier is None:
+            self._earlier = {str(path): self._size(path) for path in found}
+        elif self._earlier:
+            names = set(map(str, found))
+            self._earlier = {name: size for name, size in self._earlier.items() if name in names}
+
+    def _size(self, path: PurePath) -> int:
+        try:
+            return self._place.look(path).size
+        except OSError:
+            return 0
 
     def _is_due(self, path: PurePath, now: float) -> bool:
         return path not in self._failed or self._failed[path].until <= now
@@ -261,6 +280,8 @@ class FileReceiver:
                 self._set_aside(answer)
         self._place.write(answer, {"verdict": receipt.verdict, "reason": receipt.reason})
         self._place.remove(path)
+        if self._earlier:
+            self._earlier.pop(str(path), None)
         self.counters.sketches += 1
         self.counters.receipts += 1
 

@@ -12,6 +12,7 @@ the windows made of them are (sliding.py).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -136,7 +137,6 @@ class Hub:
         reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
         self.merging, self.reporter = unions.merging, reporter
         self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
-        self.has_caught_up = False  # what was due when it started is reported, or has to wait
         self._sliding: SlidingWindows | None = None
         self._remembered = REMEMBERED
         if (grid := settings.grid) is not None and grid.panes > 1:
@@ -154,6 +154,15 @@ class Hub:
             "stuck": dict(self._troubles.open),
             "clock": self._clock.doubt,
         }
+
+    def due(self) -> dict[str, int]:
+        """Return the windows that are to be reported, with the bytes of their sketches."""
+        found: dict[str, int] = {}
+        for window in self._store.windows():
+            with contextlib.suppress(KeyError, OSError):  # retired meanwhile
+                if self._store.ledger(window).is_due:
+                    found[window] = sum(path.stat().st_size for path in self._store.sketches(window))
+        return found
 
     def _count_wait(self) -> None:
         self.counters.waits += 1
@@ -178,10 +187,10 @@ class Hub:
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
+        on_turn()  # it is ready, however much is to be merged first
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
-            self.has_caught_up = True
             self._troubles.attempt("NOT TIDIED", self.tidy)
             on_turn()
 

@@ -6,7 +6,7 @@ A link delivers at least once. Duplicates and any order are harmless, since merg
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,3 +45,6 @@ class Receiver(Protocol):
 
     def senders(self) -> Collection[str]:
         """Return the sites that send over this link, as far as it knows them."""
+
+    def earlier(self) -> Mapping[str, int] | None:
+        """Return what is left of what waited when the hub started, with its bytes; None: not known yet."""

@@ -1,7 +1,8 @@
 """The super hosts of one site, written at the site itself: what an edge reports besides sending its sketches.
 
 The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory, up
-to a limit, and are tried again with the next window. A restart may write the rows of a window again.
+to a limit, and are tried again with the next window. Files and senders have queues of their own and never fail here. A
+window that a killed edge reads again gives the same rows, which a file takes once (`reports/patient.py`).
 
 Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
 rows of the first report stay, and the reopened window is counted.

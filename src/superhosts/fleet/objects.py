@@ -28,8 +28,10 @@ REPLY = 30.0  # seconds to wait for an answer, or for more of it
 ATTEMPTS = 2  # at each request; the link repeats what failed, after a pause
 PART = 8 << 20  # bytes of one part of a large upload; two are in memory
 MOST_LISTED = 10_000  # objects of one site to look at; the names of the oldest windows come first
+MOST_SITES = 10_000  # sites to look at in one round; the next round goes on behind them
 MARK = ".site"
 _STATE = ("size", "ETag", "LastModified", "etag", "mtime", "created", "updated")  # stores name them differently
+LAST = "\U0010ffff"  # sorts behind all other names
 _Listed = Iterable[tuple[str, Entry]]  # SITE/NAME, or NAME below a site
 
 
@@ -56,6 +58,7 @@ class Objects:
         self._entries: dict[PurePath, Entry] = {}  # of the last listing
         self._sites: frozenset[str] = frozenset()
         self._prepared: set[str] = set()
+        self._behind = ""  # the last site of the round before, if it did not come to the end
 
     def __str__(self) -> str:
         return self._url
@@ -83,14 +86,19 @@ class Objects:
         return {path.name for path in self._entries}
 
     def sketches(self) -> tuple[set[PurePath], OSError | None]:
-        """Return what is named like a sketch."""
+        """Return what is named like a sketch: of all sites, or of the next ones in turn if there are very many."""
         sites: set[str] = set()
         found: dict[PurePath, Entry] = {}
-        for path, entry in self._list(self._root, by_site=True):
+        behind, self._behind, last = self._behind, "", ""
+        for path, entry in self._list(self._root, by_site=True, behind=behind):
             site, slash, name = path.partition("/")
             if not site or not slash or site[0] == ".":
                 continue
+            if site not in sites and len(sites) == MOST_SITES:
+                self._behind = last
+                break
             sites.add(site)
+            last = site  # in the order of keys, which is not that of the names of sites
             if name and "/" not in name and is_sketch_name(name):
                 found[self._root / site / name] = entry
         self._entries, self._sites = found, frozenset(sites)
@@ -136,13 +144,16 @@ class Objects:
         """Fail: a store lists plain objects alone."""
         raise FileNotFoundError(path)
 
-    def _list(self, folder: PurePath, *, by_site: bool = False) -> _Listed:
-        return self._list_pages(folder, by_site) if self._is_s3 else self._list_at_once(folder)
+    def _list(self, folder: PurePath, *, by_site: bool = False, behind: str = "") -> _Listed:
+        return self._list_pages(folder, by_site, behind) if self._is_s3 else self._list_at_once(folder, behind)
 
-    def _list_pages(self, folder: PurePath, by_site: bool) -> _Listed:
-        """List an S3 bucket page by page. With `by_site`, what a site has in excess of its share is left out."""
+    def _list_pages(self, folder: PurePath, by_site: bool, behind: str) -> _Listed:
+        """List an S3 bucket page by page. With `by_site`, what a site has in excess of its share is left out.
+
+        `behind`: begin after this site.
+        """
         bucket, prefix, _ = self._system.split_path(f"{folder}/")
-        after, crowded, count = "", "", 0
+        after, crowded, count = f"{prefix}{behind}/{LAST}" if behind else "", "", 0
         while True:
             with _errors_as_os_errors():
                 page = self._system.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, StartAfter=after)
@@ -156,16 +167,18 @@ class Objects:
             count = count + len(found) if site == crowded else len(found)
             crowded = site
             if by_site and count >= MOST_LISTED:
-                after = f"{prefix}{site}/\U0010ffff"  # behind all names of this site
+                after = f"{prefix}{site}/{LAST}"
 
-    def _list_at_once(self, folder: PurePath) -> _Listed:
+    def _list_at_once(self, folder: PurePath, behind: str) -> _Listed:
         with _errors_as_os_errors():
             try:
                 found = self._system.find(str(folder), detail=True)
             except FileNotFoundError:
                 return  # nobody has written there
-        for path, info in found.items():
-            yield str(path).removeprefix(f"{folder}/"), Entry(int(info["size"] or 0), _state(info))
+        for path, info in sorted(found.items()):
+            name = str(path).removeprefix(f"{folder}/")
+            if not behind or name > f"{behind}/{LAST}":
+                yield name, Entry(int(info["size"] or 0), _state(info))
 
 
 def _state(info: dict[str, Any]) -> tuple[object, ...]:

@@ -45,6 +45,8 @@ class HubReport(Report):
     missing: list[str]
     refused: dict[str, str]  # site → reason
     left_out: int = 0  # hosts with as many peers as asked for that are not in the rows
+    least_listed: float = 1  # peers below which hosts cannot be listed
+    has_evidence: bool = True  # False: the sketches carry none
 
     @property
     def attendance(self) -> str:
@@ -102,6 +104,8 @@ class Reporter:
         report = HubReport(
             rows=rows,
             left_out=left_out,
+            least_listed=sketch.least_listed,
+            has_evidence=sketch.evidence is not None,
             window=members.window,
             revision=members.revision,
             sites=members.sites,

@@ -36,6 +36,7 @@ class Site:
     """What is known about one site; None where nothing is."""
 
     seen: float | None = None  # when something of it arrived, in seconds since 1970
+    taken: float | None = None  # when a sketch of it was accepted, since the start of the hub
     version: str | None = None  # its release
     window_end: float | None = None  # end of the window that arrived last, in seconds since 1970
     spool_sketches: int | None = None  # that wait at the edge, as it told last
@@ -90,6 +91,7 @@ class Roster:
         """Count a sketch that was accepted."""
         with self._heard(parcel.site) as found:
             found.accepted += 1
+            found.taken = found.seen
             found.window_end = parcel.window.end / SECOND
 
     def refused(self, site: str) -> None:
@@ -127,10 +129,10 @@ class Roster:
         text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's"
         self._say(site, "clocks", f"{text}; {who or 'its windows are not those of the other sites: run NTP there'}")
 
-    def heard(self) -> dict[str, float]:
-        """Return when something of each site arrived last, in seconds since 1970."""
+    def taken(self) -> dict[str, float]:
+        """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""
         with self._lock:
-            return {site: each.seen for site, each in self._sites.items() if each.seen is not None}
+            return {site: each.taken for site, each in self._sites.items() if each.taken is not None}
 
     def wrong_clocks(self) -> dict[str, float]:
         """Return the sites whose clocks differ too much from the hub's, and by how many seconds they are ahead."""

@@ -108,7 +108,11 @@ class SlidingWindows:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
         if self._made is None or self._made.window != window:
             self._made = None  # release its memory first
-            self._made = _Made(window, self._in_progress(window) or self._make(window))
+            found = self._in_progress(window) or self._make(window)
+            if found is None:
+                self._give_up(window)
+                return
+            self._made = _Made(window, found)
         made, ledger = self._made, self._ledgers.get(window)
         if not made.out:
             report(made.report)
@@ -200,10 +204,23 @@ class SlidingWindows:
             left_out=issue.left_out,
         )
 
-    def _make(self, window: str) -> HubReport:
-        """Make the report of a window, and write to disk that it is in progress."""
+    def _give_up(self, window: str) -> None:
+        """Forget a window of which nothing is left: its panes are gone, and so are the rows of its report."""
+        ledger = self._ledgers.get(window)
+        before, ledger.issuing = ledger.issuing, None
+        try:
+            self._ledgers.write(window)
+        except OSError:
+            ledger.issuing = before
+            raise
+        self._due.pop(self._grid.number_of_window(window), None)
+
+    def _make(self, window: str) -> HubReport | None:
+        """Make the report of a window, and write to disk that it is in progress; None if it has no pane any more."""
         number, ledger = self._grid.number_of_window(window), self._ledgers.get(window)
         panes = self._panes(number)
+        if not panes:
+            return None
         sketch = self._unions.make(panes)
         before = self._ledgers.rows(window) or []
         last = ledger.issued.revision if ledger.issued else None

@@ -62,8 +62,8 @@ class Spool:
         except OSError as error:
             raise OutputError(f"{error.filename or folder}: cannot be made or used: {error.strerror}") from None
         self._check_sites()
-        for path in self.waiting():
-            self.verify(path)
+        # To read gigabytes would delay the start: each of these is verified before it is sent.
+        self._unverified = {path.name for path in self.waiting()}
 
     def _make_way(self) -> None:
         """Free the names that this program uses, and remove temporary files of a killed run."""
@@ -150,6 +150,17 @@ class Spool:
             else:
                 self.verify(path)
             self.changed.notify_all()
+
+    def check(self, path: Path) -> bool:
+        """Return True if a sketch may be sent. One of an earlier run is verified first, once."""
+        with self.changed:
+            is_earlier = path.name in self._unverified
+            self._unverified.discard(path.name)
+        return not is_earlier or self.verify(path) or is_plain(path)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sketches that wait for a receipt, with their bytes."""
+        return {path.name: _size(path) for path in self.waiting()}
 
     def verify(self, path: Path) -> bool:
         """Return True if a sketch is intact. A damaged one is set aside; one that cannot be read now stays."""

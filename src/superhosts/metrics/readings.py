@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from superhosts.alerts.desk import AlertDesk
     from superhosts.durations import Durations
+    from superhosts.fleet.backlog import Backlog
     from superhosts.fleet.edge import EdgeCounters
     from superhosts.fleet.hub import Hub
     from superhosts.fleet.intake import Intake
@@ -193,6 +194,19 @@ def of_spool(spool: Spool) -> Reading:
         yield _gauge("spool_bytes", "Bytes in the spool, with those set aside.", spool.size())
         yield _gauge("spool_oldest_age_seconds", "Age of the oldest sketch that waits; 0 if none does.", age)
         yield _counters("spooled_sketches", "What became of sketches.", "outcome", vars(spool.counters))
+
+    return read
+
+
+def of_backlogs(backlogs: Mapping[str, Backlog]) -> Reading:
+    """Return the reading of what waited when the program started."""
+
+    def read() -> Iterator[Metric]:
+        left = {name: backlog.left() for name, backlog in backlogs.items()}
+        counts = [((name,), count) for name, (count, _) in left.items()]
+        sizes = [((name,), size) for name, (_, size) in left.items()]
+        yield Metric(GAUGE, "backlog", "What waited at the start and is not done yet.", ("of",), counts)
+        yield Metric(GAUGE, "backlog_bytes", "Bytes of these.", ("of",), sizes)
 
     return read
 

@@ -1,4 +1,4 @@
-"""Which sites of a hub took part in its last window, and when each was heard."""
+"""Which sites of a hub took part in its last window, and when a sketch of each was accepted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from superhosts.pairs import Window
 class Sites:
     """The sites of the window that ended last. One thread notes; any thread reads."""
 
-    def __init__(self, heard: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
-        """`heard` returns when something of each site arrived last. `expected`: the sites that were named."""
+    def __init__(self, taken: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
+        """`taken` returns when a sketch of each site was accepted last. `expected`: the sites that were named."""
         self.reporting: Sequence[str] = ()
         self.missing: Sequence[str] = tuple(expected)
-        self._heard = heard
+        self._taken = taken
         self._end = 0
 
     def note(self, window: Window | None, reporting: Sequence[str], missing: Sequence[str]) -> None:
@@ -28,5 +28,5 @@ class Sites:
         return [(site, False) for site in sorted(self.missing)] + [(site, True) for site in sorted(self.reporting)]
 
     def seen(self) -> list[tuple[str, float]]:
-        """Return each site that was heard, and when, the last one first."""
-        return sorted(self._heard().items(), key=lambda item: -item[1])
+        """Return each site of which a sketch was accepted, and when, the last one first."""
+        return sorted(self._taken().items(), key=lambda item: -item[1])

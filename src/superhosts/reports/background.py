@@ -23,6 +23,7 @@ class Job:
     def __init__(self, work: Callable[[], None]) -> None:
         self.work = work
         self.done = threading.Event()
+        self.answered = threading.Event()  # it is done, or has failed
         self.is_left = False  # no caller waits for it any more
         self.error: Exception | None = None
 
@@ -31,8 +32,8 @@ class Background:
     """Runs jobs one after the other in a thread of its own; the caller waits for each only `patience` seconds.
 
     A job that fails within that time raises its error at the caller. A job that takes longer is left to the thread,
-    which retries it until it succeeds. Further jobs queue behind it, at most `most`; beyond that they are dropped and
-    counted.
+    which retries it until it succeeds; with `keeps`, so is one that fails, and `trouble` says why. Further jobs queue
+    behind it, at most `most`; beyond that they are dropped and counted.
     """
 
     def __init__(
@@ -42,8 +43,11 @@ class Background:
         patience: float = PATIENCE,
         most: int = MOST_QUEUED,
         retry: float = RETRY,
+        keeps: bool = False,
     ) -> None:
         self.dropped = 0
+        self.trouble: Exception | None = None  # why the first job has failed at its last attempt
+        self._keeps = keeps
         self._name = name
         self._patience, self._most, self._retry = patience, most, retry
         self._lock = threading.Lock()
@@ -72,7 +76,7 @@ class Background:
         return False if job.is_left else self._wait_for(job)
 
     def _wait_for(self, job: Job) -> bool:
-        job.done.wait(self._patience)
+        job.answered.wait(self._patience)
         with self._lock:
             job.is_left = not job.done.is_set()
         if job.error is not None:
@@ -100,11 +104,13 @@ class Background:
         except Exception as caught:
             error = caught
         with self._lock:
-            again = error is not None and job.is_left
+            again = error is not None and (job.is_left or self._keeps)
+            self.trouble = error if again else None
             if not again:
                 job.error = error
                 self._jobs.popleft()
                 job.done.set()
+            job.answered.set()
         if again:
             time.sleep(self._retry)
 

@@ -5,8 +5,8 @@ recognises, and its constructor opens the address. From then on:
 
 * `write` takes one window's report, the whole of it or nothing. If it cannot, it raises `OutputError`, with the
   operating system's error as the cause where there is one. The caller decides what follows: a run that ends stops with
-  exit status 4; a program that runs on (the hub) hands in the same report again until it is taken, and meanwhile the
-  other destinations get theirs (`fanout.py`).
+  exit status 4; in a service, files (`patient.py`) and standard output (`queued.py`) write in threads of their own,
+  which try again, and any other destination gets the same report again until it takes it (`fanout.py`).
 * `reopen` follows a file that another program has moved away (SIGHUP, log rotation).
 * `close` ends a run that succeeded, `abandon` one that failed. Exactly one of the two is called, once.
 * `status` returns counters for monitoring.

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import ClassVar
 
 from superhosts.errors import OutputError
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
@@ -57,6 +58,7 @@ class DeliveryOptions:
     wait: float = 30.0  # seconds that a run waits for its queues at its end
     site: str = ""  # which installation sends
     say: Callable[[str], None] = _silent
+    once: bool = False  # a report that is handed in again, after a restart too, is not written to a file again
     first_pause: float = 1.0  # seconds between two attempts
     last_pause: float = 60.0
     deadline: Deadline = field(init=False)
@@ -77,6 +79,8 @@ class DeliveryOptions:
 class Delivery(Destination):
     """Queues reports, and delivers them in a thread of its own."""
 
+    batches: ClassVar[type[Batch]] = Batch  # that wait in the queue
+
     def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
         super().__init__(sender.address.shown, run)
         options = options or DeliveryOptions()
@@ -84,14 +88,18 @@ class Delivery(Destination):
         self.delivered = 0
         self.refused = 0  # batches that the receiver will never take
         self._sender, self._options, self._say = sender, options, options.say
-        self._outbox = Outbox(options.folder_of(sender), cap=options.cap, say=options.say)
+        self._outbox = Outbox(options.folder_of(sender), cap=options.cap, say=options.say, kind=self.batches)
         self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._failed = False  # the last attempt
         self._told = 0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._prepare()
         if len(self._outbox):
             self._say(f"{self.name}: reports of earlier runs that wait: {len(self._outbox)}")
         self._thread.start()
+
+    def _prepare(self) -> None:
+        """Look at what an earlier run has left, before the first delivery."""
 
     @property
     def folder(self) -> Path | None:
@@ -158,7 +166,7 @@ class Delivery(Destination):
             self._say(f"{self.name}: {counted(waiting, 'report')} not delivered yet{where}")
             waiting = 0
         texts = [f"{counted(waiting, 'report')} NOT DELIVERED{where}"] if waiting else []
-        texts += [f"{counted(lost, 'report')} LOST"] if lost and not self.run.endless else []
+        texts += [f"{counted(lost, 'report')} LOST"] if lost and not keeps else []
         return f"{self.name}: {', '.join(texts)}" if texts else ""
 
     def _run(self) -> None:
@@ -186,11 +194,11 @@ class Delivery(Destination):
         try:
             self._sender.deliver(batch)
         except (TemporaryError, OSError) as error:
-            self._outbox.release()
             self.counters.failures += 1
             if not self._failed:
                 self._say(f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying")
             self._failed = True
+            self._outbox.release()
             return getattr(error, "after", 0.0)
         except Exception as error:  # A sender that fails with one batch must deliver the next.
             self.counters.failures += 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from superhosts.errors import OutputError
@@ -16,6 +18,7 @@ from superhosts.replacing import output_errors
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
+from superhosts.reports.journal import Span, digest_of
 from superhosts.reports.rows import ADDED_COLUMNS
 from superhosts.times import window_name
 
@@ -34,6 +37,7 @@ class AppendedFile(Destination):
         super().__init__(str(address), run)
         self.path = Path(address)
         self._columns = run.columns
+        self.before_append: Callable[[Span], None] = lambda _span: None  # told what is about to be appended, and where
         self._file = self._open()
 
     @classmethod
@@ -43,7 +47,11 @@ class AppendedFile(Destination):
 
     def _open(self) -> io.FileIO:
         with output_errors(self.path):
-            file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
+                raise OutputError(f"{self.path}: rows are appended to plain files only; redirect standard output here")
+            file = io.FileIO(handle, "a+")
             self._columns = self._columns_in(file)  # first, because a file that is not ours must not be changed
             _remove_incomplete_line(file)
         return file
@@ -93,8 +101,12 @@ class AppendedFile(Destination):
             Csv(text, self._columns, header=end == 0).write(report.rows)
         else:
             JsonLines(text).write(report.rows)
-        left = memoryview(text.getvalue().encode())
+        data = text.getvalue().encode()
+        left = memoryview(data)
         with output_errors(self.path):
+            if data:
+                there = os.fstat(self._file.fileno())
+                self.before_append(Span(there.st_dev, there.st_ino, end, len(data), digest_of(data)))
             try:
                 while left:
                     left = left[self._file.write(left) :]
@@ -104,6 +116,24 @@ class AppendedFile(Destination):
                     if os.fstat(self._file.fileno()).st_size > end:  # not if it was emptied meanwhile
                         self._file.truncate(end)  # the report is written again when there is room
                 raise
+
+    def has(self, span: Span) -> bool:
+        """Return True if the file has these bytes at their place."""
+        if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
+            return False
+        with output_errors(self.path):
+            return span.is_of(os.pread(self._file.fileno(), span.length, span.start))
+
+    def undo(self, span: Span) -> None:
+        """Remove the part of these bytes that was written before the program was killed."""
+        with output_errors(self.path):
+            size = os.fstat(self._file.fileno()).st_size
+            if self._is_file_of(span) and span.start < size < span.start + span.length:
+                self._file.truncate(span.start)
+
+    def _is_file_of(self, span: Span) -> bool:
+        there = os.fstat(self._file.fileno())
+        return (there.st_dev, there.st_ino) == (span.device, span.inode)
 
     def close(self) -> None:
         """Close the file."""

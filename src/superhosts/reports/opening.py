@@ -37,6 +37,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
 from superhosts.reports.outbox import left_behind
+from superhosts.reports.patient import PatientFile
 from superhosts.reports.queued import Queued
 from superhosts.reports.senders.base import Sender
 from superhosts.reports.stdout import Format, StandardOutput
@@ -125,7 +126,8 @@ def open_destination(
         raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
-            return kind(address, run)
+            opened = kind(address, run)
+            return PatientFile(opened, Path(address), delivery or DeliveryOptions()) if run.endless else opened
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
         raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")

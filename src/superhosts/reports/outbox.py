@@ -8,6 +8,7 @@ it is used up, the oldest batches are dropped and counted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -43,6 +44,7 @@ class Item:
     number: int
     size: int
     data: bytes | None  # None: it is in a file
+    is_tried: bool = False  # in vain
 
 
 class Outbox:
@@ -56,12 +58,14 @@ class Outbox:
         say: Callable[[str], None],
         memory_cap: int = MEMORY_CAP,
         most: int = MOST_WAITING,
+        kind: type[Batch] = Batch,
     ) -> None:
-        """Open the queue in a folder, which no other process may use, or one in memory."""
+        """Open the queue in a folder, which no other process may use, or one in memory. `kind`: of its batches."""
         self.folder = folder
         self.dropped = 0
         self.changed = threading.Condition()
         self._cap, self._memory_cap, self._most, self._say = cap, memory_cap, most, say
+        self._kind = kind
         self._lock: IO[str] | None = None
         self._items: list[Item] = []
         self._next = 1
@@ -95,13 +99,39 @@ class Outbox:
 
     def put(self, batch: Batch) -> None:
         """Queue a batch; drop the oldest ones if the queue is full."""
-        data = json.dumps(batch.as_json()).encode()
         with self.changed:
-            self._items.append(Item(self._next, len(data), data))
-            self._next += 1
+            self._append(batch)
             self._save()
             self._trim()
-            self.changed.notify_all()
+
+    def offer(self, batch: Batch, patience: float) -> None:
+        """Queue a batch, and wait a moment until it is delivered; one that is not is saved, as by `put`."""
+        with self.changed:
+            item = self._append(batch)
+            self.changed.wait_for(lambda: item not in self._items or item.is_tried, patience)
+            if item in self._items:
+                self._save()
+                self._trim()
+
+    def _append(self, batch: Batch) -> Item:
+        data = json.dumps(batch.as_json()).encode()
+        item = Item(self._next, len(data), data)
+        self._items.append(item)
+        self._next += 1
+        self.changed.notify_all()
+        return item
+
+    def last_ids(self, most: int) -> list[str]:
+        """Return the ids of the last batches that wait, as far as they can be read."""
+        found = []
+        with self.changed:
+            for item in self._items[-most:]:
+                with contextlib.suppress(OSError, ValueError):
+                    found.append(self._parse(item).id)
+        return found
+
+    def _parse(self, item: Item) -> Batch:
+        return self._kind.from_json(json.loads(item.data) if item.data is not None else self._read(item))
 
     def take(self, wait: float, stopped: threading.Event | None = None) -> tuple[Item, Batch] | None:
         """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while.
@@ -114,7 +144,7 @@ class Outbox:
             while self._items:
                 item = self._items[0]
                 try:
-                    batch = Batch.from_json(json.loads(item.data) if item.data is not None else self._read(item))
+                    batch = self._parse(item)
                 except (OSError, ValueError) as error:
                     self._set_aside(item, error)
                     continue
@@ -134,7 +164,10 @@ class Outbox:
     def release(self) -> None:
         """Leave the batch that was taken in the queue: it could not be delivered."""
         with self.changed:
+            if self._taken is not None:
+                self._taken.is_tried = True
             self._taken = None
+            self.changed.notify_all()
 
     def close(self) -> None:
         """Let another process use the folder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from superhosts.errors import OutputError
 from superhosts.reports.background import Background
 from superhosts.reports.base import Destination, Report
 
@@ -11,8 +12,9 @@ from superhosts.reports.base import Destination, Report
 class Queued(Destination):
     """Writes to another destination in the background.
 
-    A write that fails within a moment fails here, too, and the caller retries. If the destination blocks (a pipe whose
-    reader does not read), reports wait in memory, up to a limit; those beyond it are dropped, counted and reported.
+    If a write fails (a full disk) it is repeated; if the destination blocks (a pipe whose reader does not read), the
+    run waits for a moment only. Reports wait in memory meanwhile, up to a limit; those beyond it are dropped, counted
+    and reported.
     """
 
     def __init__(self, inner: Destination, say: Callable[[str], None], background: Background | None = None) -> None:
@@ -20,18 +22,20 @@ class Queued(Destination):
         self.kind = inner.kind
         self._inner = inner
         self._say = say
-        self._background = background or Background(inner.name)
+        self._background = background or Background(inner.name, keeps=True)
         self._is_read = True  # the reader took the last report at once
 
     def _write(self, report: Report) -> None:
         was_read = self._is_read
         self._is_read = self._background.submit(lambda: self._inner.write(report))
+        trouble = self._background.trouble
+        state = "is NOT READ" if trouble is None else f"does NOT TAKE reports ({trouble})"
         if was_read and not self._is_read:
-            self._say(f"{self.name} is NOT READ: reports for it wait in memory, the other destinations continue")
+            self._say(f"{self.name} {state}: reports for it wait in memory, the other destinations continue")
         elif self._is_read and not was_read:
-            self._say(f"{self.name} is read again{self._lost()}")
+            self._say(f"{self.name} takes reports again{self._lost()}")
         elif self._background.dropped and self._background.dropped % 100 == 1:
-            self._say(f"{self.name} is NOT READ{self._lost()}")
+            self._say(f"{self.name} {state}{self._lost()}")
 
     def _lost(self) -> str:
         lost = self._background.dropped
@@ -42,8 +46,11 @@ class Queued(Destination):
         self._inner.reopen()
 
     def close(self) -> None:
-        """Wait a moment for the queue, and report what is lost."""
+        """Wait a moment for the queue, and report what is lost. OutputError: it could not be written."""
         lost = self._background.close() + self._background.dropped
+        trouble = self._background.trouble
+        if lost and trouble is not None:
+            raise OutputError(f"{trouble}; reports lost: {lost}") from trouble
         if lost:
             self._say(f"{self.name} was not read: reports lost: {lost}")
         self._inner.close()

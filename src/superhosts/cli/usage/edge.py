@@ -23,6 +23,7 @@ from superhosts.cli._options import (
     FleetCubeOptions,
     LinkOptions,
     MemoryTotal,
+    NamesOptions,
     OutputQueueOptions,
     ServiceOptions,
     SpoolCap,
@@ -51,6 +52,7 @@ class SiteRowsOptions:
         list[str], worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
     ] = field(default_factory=list)
     queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
+    naming: NamesOptions = field(default_factory=NamesOptions)
 
 
 @dataclass(frozen=True)

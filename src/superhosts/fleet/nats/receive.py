@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 import nats.errors
+from nats.js.api import StreamState
 
 from superhosts.durable import remove_or_set_aside
 from superhosts.errors import UsageError
@@ -20,18 +21,27 @@ from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.answers import Questions
 from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.assembly import ENDING
-from superhosts.fleet.nats.connect import LinkDownError, LinkStatus, UnfitServerError, connect, keep_connected, race
+from superhosts.fleet.nats.connect import (
+    Link,
+    LinkDownError,
+    LinkStatus,
+    UnfitServerError,
+    connect,
+    keep_connected,
+    race,
+)
 from superhosts.fleet.nats.identity import NOBODY, Identity
 from superhosts.fleet.nats.jobs import Jobs
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.pieces import AT_ONCE, DEFAULT_PATIENCE, Patience, Pieces
 from superhosts.fleet.nats.reception import Admitted, Reception
 from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
-from superhosts.fleet.nats.wire import LARGEST, QUESTIONS
+from superhosts.fleet.nats.wire import LARGEST, QUESTIONS, STREAM
 from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import Say
 from superhosts.text import counted, printable
 
+LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
 INBOX = "_HUBBOX"  # no site may subscribe to it
 ANSWER_PATIENCE = 30.0  # seconds, besides the server's own timeout, until a sketch that does not come counts as lost
 
@@ -67,6 +77,7 @@ class NatsReceiver:
         self.arrivals = Arrivals(self.queue, largest)
         self._options, self._at_once, self._patience = options, at_once, patience
         self._status = LinkStatus(options, say, self.counters)
+        self._earlier: tuple[StreamState, StreamState] | None = None  # of the queue: at the start, and now
         self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last removed
 
     def check_no_other_hub(self) -> None:
@@ -94,6 +105,19 @@ class NatsReceiver:
     def senders(self) -> Collection[str]:
         """Return the sites that may send; empty if every site may."""
         return self.reception.admitted() or ()
+
+    def earlier(self) -> dict[str, int] | None:
+        """Return the pieces that are left of those that waited in the queue at the start, each with its bytes."""
+        if self._earlier is None:
+            return None
+        first, now = self._earlier
+        removed = first.messages + now.last_seq - first.last_seq - now.messages  # the oldest leave first
+        size = first.bytes // max(first.messages, 1)
+        return dict.fromkeys(map(str, range(max(removed, 0), first.messages)), size)
+
+    async def _look_at_queue(self, link: Link) -> None:
+        now = (await link.jetstream.stream_info(STREAM)).state
+        self._earlier = (now if self._earlier is None else self._earlier[0]), now
 
     def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
@@ -131,6 +155,7 @@ class NatsReceiver:
                 where = f" on {printable(before.host)}" if before.host else ""
                 self.reception.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
+            await self._look_at_queue(link)
             await link.client.subscribe(QUESTIONS, cb=self.questions.take)
             self.counters.connects += 1
             self._status.up()
@@ -146,12 +171,17 @@ class NatsReceiver:
 
     async def _tick(self) -> None:
         """Do periodic work: extend the server's timeouts, retry failed sketches, give up incomplete ones."""
-        told = self.reception.clock()
+        told = looked = self.reception.clock()
         while True:
             await asyncio.sleep(0.5)
             now = self.reception.clock()
             await self.expel()
             await self.pieces.look_after(now)
+            link = self.reception.replies.link
+            if now - looked > LOOK_EVERY and link is not None and self.earlier():
+                looked = now
+                with contextlib.suppress(nats.errors.Error):  # the next look tells
+                    await self._look_at_queue(link)
             if now - told > self.queue.ack_wait / 3:
                 told = now
                 await self.pieces.extend_timeouts()

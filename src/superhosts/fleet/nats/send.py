@@ -216,6 +216,8 @@ class _Session:
         state = self._progress[path.name]
         loop = asyncio.get_running_loop()
         try:
+            if not await asyncio.to_thread(self._spool.check, path):
+                return
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 step = max(1, min(CHUNK, link.client.max_payload - HEADERS, size))

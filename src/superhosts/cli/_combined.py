@@ -1,0 +1,84 @@
+"""Checks of options that are right by themselves and wrong together. They write nothing and open nothing.
+
+Commands make their settings here, and `config check` makes the same ones from a file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from superhosts.cli._options import check_no_conflict
+from superhosts.cli._settings import make_settings
+from superhosts.cli._values import parse_seconds
+from superhosts.cli.usage.hub import Hub
+from superhosts.errors import UsageError
+from superhosts.fleet.edge import check_settings
+from superhosts.fleet.grid import Grid
+from superhosts.fleet.limits import DEFAULT_LIMITS
+from superhosts.pipeline.settings import Settings
+from superhosts.text import counted
+from superhosts.units import SECOND, format_duration, parse_duration, parse_size
+
+
+def check_together(command: str, options: Any) -> None:
+    """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
+    if command == "hub":
+        hub_settings(options)
+        hub_grid(options)
+        return
+    names = ("memory_total", "site", "device")
+    settings = make_settings(
+        options.traffic, options.wanted, options.cube, **{name: getattr(options, name) for name in names}
+    )
+    if command == "edge":
+        check_settings(settings)
+
+
+def hub_settings(options: Hub) -> Settings:
+    """Return the settings that sketches for a hub must have. Raise UsageError if options do not go together."""
+    _check_link(options)
+    _check_upstream(options)
+    if options.archive.archive_sites and options.archive.archive is None:
+        raise UsageError("--archive-sites needs --archive DIR")
+    if parse_size(options.way_in.quota_bytes) == 0:
+        raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
+    return check_settings(make_settings(options.cube, options.wanted, options.windows))
+
+
+def hub_grid(options: Hub) -> Grid | None:
+    """Return the windows to report; None for those that the edges send."""
+    windows = options.windows
+    if windows.window is None:
+        check_no_conflict({"--slide": windows.slide}, "only with --window, like --window 5m --slide 30s")
+        return None
+    grid = Grid(parse_duration(windows.window), parse_duration(windows.slide or windows.window))
+    kept = math.ceil(parse_seconds(windows.late) * SECOND / grid.slide)
+    if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
+        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
+        raise UsageError(f"--late {windows.late}: {need}, and {most}; take a shorter --late")
+    return grid
+
+
+def _check_link(options: Hub) -> None:
+    """Refuse options of the link that would have no effect, and those that need others."""
+    way_in, link = options.way_in, options.link
+    if way_in.from_folder is not None:
+        others = {"--nats": way_in.nats, "--listen": way_in.listen, "--broker-cap": way_in.broker_cap}
+        check_no_conflict({**others, **link.proofs, **link.tls}, "not with --from, where there is no server")
+    elif way_in.nats is not None:
+        check_no_conflict({"--listen": way_in.listen}, "not with --nats: your own server listens where you told it to")
+    else:
+        check_no_conflict(link.proofs, "for your own server (--nats); the embedded broker has its own key")
+        if (link.tls_cert is None) != (link.tls_key is None) or (link.tls_ca and not link.tls_cert):
+            raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")
+
+
+def _check_upstream(options: Hub) -> None:
+    upstream = options.upstream
+    if upstream.to is not None and upstream.up is not None:
+        raise UsageError("--to and --up: choose one way to the upstream hub")
+    if upstream.up is None:
+        check_no_conflict(upstream.proofs, "only with --up")
