@@ -43,6 +43,7 @@ from superhosts.stopwatch import timed
 MOST_LANES = 4  # threads that write at the same time
 WAITING = {4: 1 << 19, 6: 1 << 18}  # packets of a family that wait in a lane
 WAITING_WORDS = {4: 3, 6: 7}  # of each of them
+GATHERED = 1 << 16  # packets that are gathered before it is asked which of them count
 BLOCK = 1024  # packets that are looked at together
 SKIPPED_BIT = SKIPPED.bit_length() - 1
 
@@ -93,8 +94,9 @@ def gather(
     rows, sources, targets = room
     chosen, new = np.empty(BLOCK, np.uint32), _U(0)
     start, before = first, _U(used)
-    while start < len(src) and used < len(rows):
-        part = details[start : start + min(BLOCK, len(rows) - used)]
+    most = min(len(rows), used + len(sources))
+    while start < len(src) and used < most:
+        part = details[start : start + min(BLOCK, most - used)]
         count: Any = 0
         for i in range(len(part)):  # written always, so that nothing is predicted wrongly
             chosen[count] = i
@@ -134,7 +136,7 @@ def _drop_above(waiting: Words, used: int, limit: np.uint64) -> int:
 
 def memory_of(size: int) -> int:
     """Return the most bytes that the samples of one window take, in both families, while it is open."""
-    lane = sum(WAITING[family] * (8 * WAITING_WORDS[family] + 2 * wide) for family, wide in ((4, 4), (6, 16)))
+    lane = sum(8 * WAITING_WORDS[family] * WAITING[family] for family in (4, 6)) + 2 * GATHERED * (4 + 16)
     return MOST_LANES * (lane + 8 * 2 * size * (NARROW + WIDE) + 2 * 32 * size) + 2 * 8 * places_of(size)
 
 
@@ -149,8 +151,9 @@ class _Lane:
     """What one thread at a time writes to: packets that wait, and a table of rows."""
 
     def __init__(self, family: int, size: int) -> None:
-        most, end = WAITING[family], np.empty((0,) if family == 4 else (0, 2), np.uint32 if family == 4 else np.uint64)
-        ends = (np.empty((most, *end.shape[1:]), end.dtype) for _ in range(2))
+        most = WAITING[family]
+        shape, kind = ((), np.uint32) if family == 4 else ((2,), np.uint64)
+        ends = (np.empty((min(most, GATHERED), *shape), kind) for _ in range(2))
         self.room = Room(np.empty((most, WAITING_WORDS[family]), np.uint64), *ends)
         self.used = 0  # packets that wait
         self._size, self._width = size, NARROW if family == 4 else WIDE
@@ -204,14 +207,12 @@ class OpenSample:
                 lane = _Lane(self.family, self.size)
             try:
                 done = 0
-                while True:
-                    first = lane.used
-                    done, used = gather(*columns, done, (_U(self.limit), self._key), lane.room, first)
-                    if used > first:
+                while done < len(batch):
+                    if lane.used == len(lane.room.rows):
+                        lane.make_room(self.limit)
+                    done, used = gather(*columns, done, (_U(self.limit), self._key), lane.room, lane.used)
+                    if used > lane.used:
                         self._settle(lane, used, counts)
-                    if done == len(batch):
-                        break
-                    lane.make_room(self.limit)
             finally:
                 self._lanes.append(lane)
 
