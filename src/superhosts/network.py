@@ -182,15 +182,14 @@ class Network:
             result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
         return result, counts
 
-    def counting(self, batch: PacketBatch, numbers: NDArray[np.int32], *, sides: Sequence[str]) -> NDArray[np.uint8]:
-        """Return for some packets 1 if it has a host on one of these sides and passes the filters, 0 for the others."""
-        tables, counts = (self.inner[batch.family], self.excluded[batch.family]), np.zeros(len(numbers), np.uint8)
-        src, dst = (batch.src, batch.dst) if len(numbers) == len(batch) else (batch.src[numbers], batch.dst[numbers])
+    def counting(self, batch: PacketBatch, *, sides: Sequence[str]) -> NDArray[np.uint8]:
+        """Return for each packet 1 if it has a host on one of these sides and passes the filters, else 0."""
+        tables, counts = (self.inner[batch.family], self.excluded[batch.family]), np.zeros(len(batch), np.uint8)
         for side in sides:
-            sources, targets, *_ = find_hosts(src, dst, *tables, self._rule(Part(batch.family, side)))
+            sources, targets, *_ = find_hosts(batch.src, batch.dst, *tables, self._rule(Part(batch.family, side)))
             counts |= sources | targets
         if self.lens.needs_details and batch.details is not None:
-            counts &= self._passing(batch.details[numbers])
+            counts &= self._passing(batch.details)
         return counts
 
     def _passing(self, details: Details) -> NDArray[np.uint8]:

@@ -20,7 +20,7 @@ from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
 from superhosts import packetdetails as said
 from superhosts.errors import UsageError
-from superhosts.evidence import sampling
+from superhosts.evidence import limits, sampling
 from superhosts.pipeline import building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -236,8 +236,7 @@ def test_what_is_left_out_does_not_change_the_evidence(
         packets += scene.packets
     path = write_as(tmp_path / f"a{ending}", shuffled(packets, 4))
     monkeypatch.setattr(building, "GATHERED", 500)
-    monkeypatch.setattr(sampling, "WAITING", 4096)
-    monkeypatch.setattr(sampling, "FRESH", 256)
+    monkeypatch.setitem(sampling.WAITING, 4, 4096)
     found = {}
     for sampled in (True, False):
         if not sampled:
@@ -266,4 +265,4 @@ def test_sources_are_told_the_limit_of_the_window_that_is_open(cut: dict, span: 
     builder.sampling = settings.sampling
     builder.update(0 if cut["window"] == "all" else 7 * MINUTE, batch_of(traffic(), 4))
     assert builder.sampling is not None
-    assert builder.sampling.limit == (*span, sampling.ALL)
+    assert builder.sampling.limit == (*span, limits.ALL)

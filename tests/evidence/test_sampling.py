@@ -51,8 +51,8 @@ def batch_of(packets: list[Packet], family: int) -> PacketBatch:
     return PacketBatch(family, *columns, times, details=details)
 
 
-def all_count(_batch: PacketBatch, numbers: np.ndarray) -> np.ndarray:
-    return np.ones(len(numbers), np.uint8)
+def all_count(batch: PacketBatch) -> np.ndarray:
+    return np.ones(len(batch), np.uint8)
 
 
 def sampled(packets: list[Packet], family: int, size: int, pieces: int = 3) -> np.ndarray:
@@ -81,15 +81,13 @@ def test_small_buffers_give_the_same(family: int, monkeypatch: pytest.MonkeyPatc
     packets = random_packets(4000, family, 70, seed=9)
     packets += packets  # The second time no pair is new: the limit is that of the whole sample.
     expected = sample(packets, family, 200, SECRET)
-    for waiting, fresh in ((128, 32), (300, 300), (4096, 16)):
-        monkeypatch.setattr(sampling, "WAITING", waiting)
-        monkeypatch.setattr(sampling, "FRESH", fresh)
+    for waiting in (1, 128, 300, 4096):
+        monkeypatch.setitem(sampling.WAITING, family, waiting)
         assert sampled(packets, family, 200).tolist() == expected
 
 
 def test_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "WAITING", 512)
-    monkeypatch.setattr(sampling, "FRESH", 128)
+    monkeypatch.setitem(sampling.WAITING, 4, 512)
     packets = random_packets(8000, 4, 90, seed=3)
     opened = OpenSample(4, 250, KEY)
     shares = [batch_of(packets[start : start + 200], 4) for start in range(0, len(packets), 200)]
@@ -111,8 +109,8 @@ def test_packets_that_do_not_count_are_not_in_it() -> None:
     packets = random_packets(2000, 4, 60, seed=8)
     kept = [packet for packet in packets if packet.src % 2]
 
-    def odd(batch: PacketBatch, numbers: np.ndarray) -> np.ndarray:
-        return (batch.src[numbers] % 2).astype(np.uint8)
+    def odd(batch: PacketBatch) -> np.ndarray:
+        return (batch.src % 2).astype(np.uint8)
 
     opened = OpenSample(4, 200, KEY)
     opened.add(batch_of(packets, 4), odd)

@@ -25,9 +25,10 @@ _STEPS = 30  # halvings of the logarithm of the number
 @compiled
 def mark_of(hashed: np.uint64) -> np.uint64:
     """Return the bit that a thing with this hash sets."""
-    level = _U(0)
-    while level < _U(LEVELS - 1) and (hashed >> level) & _U(1) == _U(0):
-        level += _U(1)
+    low = hashed | _U(1 << LEVELS - 1)
+    lowest = low & (~low + _U(1))  # the bit whose number is the level; found without branches, which nobody predicts
+    level = _U(lowest & _U(0xAA) != _U(0)) | _U(lowest & _U(0xCC) != _U(0)) << _U(1)
+    level |= _U(lowest & _U(0xF0) != _U(0)) << _U(2)
     return _U(1) << (level * _U(BITS) + (hashed >> _U(60)) % _U(BITS))
 
 

@@ -56,7 +56,8 @@ def note(waiting: Words, first: int, used: int, limit: np.uint64, table: Table) 
         stop = min(start + BLOCK, used)
         for packet in range(start, stop):  # so that the memory fetches several rows at a time
             number = np.int64(slots[waiting[packet, WAITING_HASH] & last])
-            touched ^= rows[number if number >= 0 else 0, HASH]
+            number = number if number >= 0 else np.int64(0)
+            touched ^= rows[number, HASH] ^ rows[number, LOWER_PORTS + 1]  # A row is in two lines of the cache.
         for packet in range(start, stop):
             hashed = waiting[packet, WAITING_HASH]
             if hashed > limit:

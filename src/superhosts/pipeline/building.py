@@ -311,7 +311,7 @@ class WindowBuilder:
         """Return the evidence of a window so far."""
         if not opened.samples:
             return opened.evidence
-        rows = {family: sample.rows() for family, sample in opened.samples.items()}
+        rows = {family: sample.rows(self._threads) for family, sample in opened.samples.items()}
         found = Evidence(secret_of(self._settings.key), self._settings.evidence_pairs, rows)
         return found if opened.evidence is None else found.merged(opened.evidence)
 

@@ -21,6 +21,7 @@ than a few megabytes is cut into pieces, which several threads read (pieces.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from superhosts.errors import InputError
@@ -82,7 +83,8 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
             self._first = block or ()
             return None if block is None else pipe.last_time()
         probed = SourceCounters()
-        reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS)
+        wants = replace(self._wants, tunnels="outer")  # If details are wanted, the other walk need not be loaded.
+        reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS, wants)
         try:
             if reader.read(limit=1) is not None:
                 self._opening = reader.last_time()
