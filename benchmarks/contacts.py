@@ -1,4 +1,4 @@
-"""Scans that ask for more than addresses, against plain ones: `python benchmarks/contacts.py [--quick] [--rounds N]`.
+"""Scans that ask for more than addresses, against plain ones: `python benchmarks/contacts.py [--quick] [--rounds N] [--only=--evidence]`.
 
 One capture of Ethernet is scanned as a user does it, from the start of a process to its exit, with the file in the page
 cache: plain, with --peers opened, with --tunnels inner, with --count ports, with filters and with --evidence. All ways
@@ -110,15 +110,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Scans that ask for more than addresses")
     parser.add_argument("--quick", action="store_true", help="ten times fewer conversations")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=[way for way in WAYS if way != "plain"], help="this way and plain scans")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
     report = Report(quick=options.quick)
+    ways = {way: each for way, each in WAYS.items() if options.only is None or way in ("plain", options.only)}
     with tempfile.TemporaryDirectory() as made:
         path = Path(made, "conversations.pcap")
         packets = write_capture(path, 400_000 if options.quick else 8_000_000)
-        spent: dict[str, list[Spent]] = {way: [] for way in WAYS}
+        spent: dict[str, list[Spent]] = {way: [] for way in ways}
         for turn in range(options.rounds + 1):  # The first round compiles, and reads the file into the page cache.
-            for way, arguments in WAYS.items():
+            for way, arguments in ways.items():
                 found = scan(path, arguments)
                 if turn:
                     spent[way].append(found)

@@ -1,4 +1,4 @@
-"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--quick] [--rounds N]`.
+"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--quick] [--rounds N] [--case NAME]`.
 
 Captures of synthetic traffic are scanned as a user does it, from the start of a process to its exit, with the file in
 the page cache: with windows of 5 minutes, and with ones of which one ends every 30 seconds. Both take turns. The figure
@@ -43,10 +43,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Windows that overlap against plain ones")
     parser.add_argument("--quick", action="store_true", help="ten times fewer packets and pairs")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--case", choices=CASES, action="append", help="only this one; may be repeated")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
     report = Report(quick=options.quick)
-    for case, (flows, packets, windows) in CASES.items():
+    for case in options.case or CASES:
+        flows, packets, windows = CASES[case]
         less = 10 if options.quick else 1
         with tempfile.TemporaryDirectory() as made:
             path = Path(made, "traffic.pcap")
