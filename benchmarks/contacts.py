@@ -1,4 +1,4 @@
-"""Scans that ask for more than addresses, against plain ones: `python benchmarks/contacts.py [--quick] [--rounds N] [--only=--evidence]`.
+"""Scans that ask for more than addresses, against plain ones: `python benchmarks/contacts.py [--quick] [--rounds N]`.
 
 One capture of Ethernet is scanned as a user does it, from the start of a process to its exit, with the file in the page
 cache: plain, with --peers opened, with --tunnels inner, with --count ports, with filters and with --evidence. All ways

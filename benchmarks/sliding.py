@@ -1,4 +1,4 @@
-"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--quick] [--rounds N] [--case NAME]`.
+"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--quick] [--rounds N]`.
 
 Captures of synthetic traffic are scanned as a user does it, from the start of a process to its exit, with the file in
 the page cache: with windows of 5 minutes, and with ones of which one ends every 30 seconds. Both take turns. The figure
