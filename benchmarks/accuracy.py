@@ -52,7 +52,7 @@ def main() -> None:
     sections: dict[str, Callable[[Report], None]] = {"low": low, "flood": flood, "memory": memory, "giants": giants}
     sections["small"] = accuracy_small.run
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller windows; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller windows")
     names = ["ftr", *sections]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--flows", nargs="+", default=list(SIZES), type=parse_count, help="sizes of section ftr")

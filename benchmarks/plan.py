@@ -4,6 +4,7 @@
     python benchmarks/plan.py --quick            0.5 M and 2 M flows, about a minute
     python benchmarks/plan.py --flows 5M 20M
     python benchmarks/plan.py --quick --only tails
+    python benchmarks/plan.py --quick --only wrong
 
 Every point is measured with the geometry that the planner chooses for it, and with the default geometry of its memory.
 Most windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
@@ -16,6 +17,9 @@ The planner assumes the distribution of peers that the generator of those window
 and not its assumption. Other windows have other tails: a plain Pareto distribution from one peer on, of exponent 0.9,
 1.05 or 1.3, a lognormal one, and Zipf's law. There, the prediction by flows alone is compared with the measurement
 ("planned"), and the prediction for the hosts of the first window ("counted"), which knows the tail.
+
+A planned cube is told how many flows come. With --only wrong, cubes are planned for a quarter and for four times as
+many as come, and compared with those that are told the truth and with the default geometry.
 
 The sweep leaves out a threshold of exactly 256, where synthetic traffic has more hosts than its distribution says (the
 upper limit of small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
@@ -51,6 +55,8 @@ TAIL_MEMORIES = (MIB, 8 * MIB, 128 * MIB)
 TAIL_THRESHOLDS = (5, 128, 1024)
 TAIL_WINDOWS = {500_000: 4, 5_000_000: 2}
 QUICK_TAIL_WINDOWS = {500_000: 4}
+TOLD = (0.25, 1, 4)  # flows that a cube is planned for, of those that come
+WRONG_MEMORIES, WRONG_THRESHOLDS = (MIB, 8 * MIB, 32 * MIB), (128, 1024)
 LARGEST = 200_000  # peers of a host in them
 LOW, HIGH = 0.005, 0.2  # all rates below LOW count as equal, and all rates above HIGH
 SEED = 1000
@@ -160,6 +166,18 @@ def points_of(flows: int) -> list[Point]:
     return points
 
 
+def wrong_points(flows: int) -> list[Point]:
+    """Return points of cubes that are told the right and the wrong number of flows, or none (the default geometry)."""
+    points = []
+    for memory in WRONG_MEMORIES:
+        for threshold in WRONG_THRESHOLDS:
+            made = {f"planned for {told:g} times": planned(memory, round(flows * told), threshold) for told in TOLD}
+            made["default"] = Geometry.for_memory(memory)
+            for kind, geometry in made.items():
+                points.append(Point(kind, memory, geometry, predict(geometry, flows, threshold)))
+    return points
+
+
 def measure(points: list[Point], flows: int, windows: int) -> None:
     """Feed every window to one cube for each geometry, and query it at all of its thresholds."""
     for seed in range(SEED, SEED + windows):
@@ -225,11 +243,11 @@ def show(report: Report, point: Point) -> None:
 
 def draw_points(points: list[Point], path: Path) -> list[Path]:
     """Plot predicted against measured rates, with the band of a factor of two."""
-    windows = {point.expected.flows: len(point.runs) for point in points}
-    flows = ", ".join(f"{count} of {flow / 1e6:.2g} M flows" for flow, count in sorted(windows.items()) if count)
-    tails = ", ".join(dict.fromkeys(point.tail or "own generator" for point in points))
-    words = ("1 MiB to 512 MiB", f"windows: {flows}", f"hosts: {tails}", "public key")
-    note = Note(caption(*words), "python benchmarks/plan.py")
+    windows = {round(point.expected.flows, -5): len(point.runs) for point in points}
+    seen = ", ".join(f"{count} of {flows / 1e6:g} M flows" for flows, count in sorted(windows.items()))
+    memories = [point.memory for point in points]
+    words = (f"{format_size(min(memories))} to {format_size(max(memories))}", f"windows: {seen}", "public key")
+    note = Note(caption(*words, "open: default geometry, or the tail is known"), "python benchmarks/plan.py")
     return draw([path.with_suffix(kind) for kind in (".pdf", ".svg")], 3.9, note, lambda figure: plot(figure, points))
 
 
@@ -244,7 +262,7 @@ def plot(figure: Any, points: list[Point]) -> None:
     tails = list(dict.fromkeys(point.tail for point in points))
     thresholds = sorted({point.expected.threshold for point in points})
     for point in points:
-        look = series_look(tails.index(point.tail))._replace(is_open=point.kind == "default")
+        look = series_look(tails.index(point.tail))._replace(is_open=point.kind in ("default", "counted"))
         look = look._replace(marker=series_look(thresholds.index(point.expected.threshold)).marker)
         low, high = (max(100 * limit, least) for limit in point.band)
         x, y = max(100 * point.measured, least), max(100 * point.expected.total, least)
@@ -266,22 +284,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few flows and windows")
     parser.add_argument("--flows", nargs="+", default=None, metavar="N", help="only these numbers of flows")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the files")
-    parser.add_argument("--only", choices=("tails",), help="only windows with other tails")
+    parser.add_argument("--only", choices=("tails", "wrong"), help="other tails, or wrong flows")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ThresholdWarning)  # Some points are too small for their threshold on purpose.
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     chosen = [parse_count(text) for text in options.flows] if options.flows else list(windows)
     report = Report(quick=options.quick)
     points: list[Point] = []
-    for flows in chosen if options.only is None else []:
+    for flows in chosen if options.only != "tails" else []:
         start = time.perf_counter()
-        some = points_of(flows)
+        some = wrong_points(flows) if options.only == "wrong" else points_of(flows)
         measure(some, flows, windows.get(flows, 2))
         for point in some:
             show(report, point)
         points += some
         report.seconds[f"{flows / 1e6:g} M flows"] = time.perf_counter() - start
-    for flows, count in (QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS).items() if not options.flows else []:
+    tails = QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS
+    for flows, count in tails.items() if not options.flows and options.only != "wrong" else []:
         start = time.perf_counter()
         for tail in TAILS:
             some = tail_points(tail, flows)

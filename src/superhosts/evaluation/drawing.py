@@ -94,8 +94,9 @@ def series_look(number: int) -> Look:
 
 
 def caption(*facts: str) -> str:
-    """Return the text under a figure, whose lines break between facts; empty ones are left out."""
-    return " · ".join(fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts if fact)
+    """Return the text under a figure. Lines break between facts, unless one is too long; empty ones are left out."""
+    whole = "\N{NO-BREAK SPACE}"
+    return " · ".join(fact.replace(" ", whole) if len(fact) < CAPTION_WIDTH else fact for fact in facts if fact)
 
 
 def key_words(prints: Iterable[str]) -> str:
@@ -155,7 +156,9 @@ def draw(files: Sequence[Path], height: float, note: Note, paint: Callable[[Any]
     with rc_context(STYLE):
         paint(figure)
         lines = textwrap.wrap(note.caption, CAPTION_WIDTH, break_long_words=False)
-        figure.supxlabel("\n".join(line.removesuffix(" ·") for line in lines), fontsize=7, color=GREY)
+        figure.supxlabel(
+            "\n".join(line.removeprefix("· ").removesuffix(" ·") for line in lines), fontsize=7, color=GREY
+        )
         for file in files:
             with output_errors(file), replacing(replaceable(file)) as temporary:
                 kind = file.suffix.lower()
