@@ -76,7 +76,7 @@ def test_the_table_and_the_figure(capture: Path, tmp_path: Path) -> None:
     assert "1 MiB *" in text
     assert "super hosts of 1,024 peers" in text
     drawn = (tmp_path / "plot.svg").read_text().replace("\N{NO-BREAK SPACE}", " ")
-    for words in ("θ = 1,024", "2 windows of up to", "a cube of 1 MiB", "public key", "512 KiB", "hold the truth"):
+    for words in ("θ = 1,024 · 2 windows of up to", "a cube of 1 MiB", "public key", "512 KiB", "hold the truth"):
         assert words in drawn, words
     assert [path.name for path in tmp_path.iterdir()] == ["plot.svg"]
 

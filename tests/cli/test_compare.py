@@ -143,7 +143,8 @@ def test_several_memories_are_compared_one_after_the_other(run: Run, tmp_path: P
 def test_a_memory_that_is_no_size_is_refused(run: Run) -> None:
     ended = run("compare", "-m", "1MiB,much")
     assert ended.status == 2
-    assert "much" in ended.err
+    assert ended.err.startswith("superhosts: --memory: 'much'")
+    assert "write it" in ended.err
 
 
 def test_what_can_be_read_once_is_compared_at_one_memory(run: Run) -> None:
