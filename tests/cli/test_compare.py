@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from commands import Run
 from superhosts.cli import app
+from superhosts.cli.compare import _rate
 from superhosts.errors import OutputError, UsageError
 from superhosts.evaluation.entrants import SharedSettings, choose
 from superhosts.evaluation.experiment import COLUMNS
@@ -117,7 +118,13 @@ def test_figures_say_what_they_depend_on(run: Run, tmp_path: Path, monkeypatch: 
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         text = html.unescape((folder / f"{name}.svg").read_text()).replace("\N{NO-BREAK SPACE}", " ")
         assert "superhosts compare --figures 'a folder'" in text
-        for words in ("θ = 1,024", "2 windows of 20,000 flows", "1 MiB for each detector", "public key"):
+        for words in (
+            "θ = 1,024",
+            "2 windows of 20,000 flows",
+            "4 super hosts in each",
+            "1 MiB for each detector",
+            "public key",
+        ):
             assert words in text, name
         for detector in ("cube", "spreadsketch"):
             assert f">{detector}" in text, name
@@ -159,6 +166,18 @@ def test_the_table_fits_80_columns_and_has_phantoms(run: Run, monkeypatch: pytes
     (heading,) = [line for line in ended.out.splitlines() if line.startswith("detector")]
     assert " ".join(heading.split()) == "detector given FNR FPR FTR ± ph. err held M/s ms MiB file"
     assert "…" not in ended.out
+
+
+def test_rates_above_one_take_no_more_room() -> None:
+    assert [_rate(rate) for rate in (0.0, 0.0017, 0.84712, 0.9999, 3.0083, None)] == [
+        "0.00",
+        "0.17",
+        "84.71",
+        "100",
+        "301",
+        "–",
+    ]
+    assert [_rate(rate, 1) for rate in (0.965, 0.9994, 1.0)] == ["96.5", "99.9", "100"]
 
 
 def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:

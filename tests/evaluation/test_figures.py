@@ -173,6 +173,37 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         assert 'width="244.8pt"' in text  # 3.4 inches
 
 
+@pytest.mark.parametrize("column", ["ftr", "fnr", "fpr", "restore_ms"])
+def test_no_text_leaves_the_sheet(axes: Any, column: str) -> None:
+    """With the longest names that there are, phantoms, and the caption under them."""
+    rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
+    remark = figures.plot_dots(axes, rows, column)
+    axes.set_title(remark or "", fontsize=7, loc="left")
+    inside(axes.figure)
+
+
+def test_no_text_of_curves_leaves_the_sheet(axes: Any) -> None:
+    rows = [row(name, 0.1, given=MIB << size) for size in range(10) for name in ENTRANTS]
+    figures.plot_curves(axes, rows, "ftr")
+    axes.figure.set_figheight(3.9)
+    inside(axes.figure)
+
+
+def inside(figure: Any) -> None:
+    figure.draw_without_rendering()
+    (axes,) = figure.get_axes()
+    ticks = {
+        *axes.get_xticklabels(which="both"),
+        *axes.get_yticklabels(which="minor"),
+    }  # Some lie outside and are not drawn.
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text not in ticks]
+    assert len(texts) > 5
+    for text in texts:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 + 1, text
+        assert box.x1 <= figure.bbox.x1 + 1, text
+
+
 def test_names_are_spread_near_their_places() -> None:
     apart = figures.LABEL_HEIGHT
     assert figures.spread_labels([]) == []

@@ -175,13 +175,13 @@ def _print_table(means: list[Any], threshold: float) -> None:
         table.add_row(
             mean.detector,
             *([format_size(mean.memory_given)] if several else []),
-            percent(mean.fnr),
-            percent(mean.fpr),
-            percent(mean.ftr),
+            _rate(mean.fnr),
+            _rate(mean.fpr),
+            _rate(mean.ftr),
             percent(mean.ftr_error),
             f"{mean.phantoms:.2g}",
             percent(mean.error),
-            percent(mean.coverage, 1),
+            _rate(mean.coverage, 1),
             f"{mean.update_rate / 1e6:.1f}",
             _short(mean.restore_ms),
             _short(mean.memory / (1 << 20)),
@@ -202,6 +202,11 @@ def _print_table(means: list[Any], threshold: float) -> None:
         false = [f"{mean.detector} {mean.unrated_false:,}" for mean in means if mean.unrated_false]
         note += f"; hosts reported there: {', '.join(false)}" if false else ""
         console.print(note, style="dim", highlight=False)
+
+
+def _rate(rate: float | None, places: int = 2) -> str:
+    """Write a rate in few letters: 0.17, 5.74, 301."""
+    return percent(rate, places if rate is None or rate < 0.9995 else 0)
 
 
 def _short(value: float) -> str:

@@ -133,7 +133,9 @@ def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:
     given = {row.memory_given for row in rows}
     only = format_size(next(iter(given)) or 0) if len(given) == 1 and None not in given else ""
     memory = f"{only} for each detector" if only else "" if len(given) > 1 else "memory as in each paper"
-    words = (f"θ = {facts.threshold:,g}", f"{counted(windows, 'window')} of {several}{counted(flows, 'flow')}")
+    true = {row.true for row in rows}
+    hosts = f"{'up to ' if len(true) > 1 else ''}{counted(max(true), 'super host')} in each"
+    words = (f"θ = {facts.threshold:,g}", f"{counted(windows, 'window')} of {several}{counted(flows, 'flow')}", hosts)
     return Note(caption(*words, memory, facts.key, extra), facts.command)
 
 
@@ -182,7 +184,7 @@ def plot_dots(axes: Any, rows: Sequence[Row], column: str) -> str | None:
     axes.set_ylim(len(all_spots) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     if column not in RATES:
-        axes.set(xscale="log", xlabel="restore, ms (median and quartiles; dots: windows)")
+        axes.set(xscale="log", xlabel="restore, ms\nmedian, quartiles; dots: windows")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         return None
     axes.set_xlabel(f"{RATES[column]}\nmean, 95 % interval; dots: windows")
@@ -199,7 +201,7 @@ def _plot_phantoms(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> str:
         if share:
             axes.plot(share, place, marker="|", ms=9, mew=1.4, color="black", ls="none", zorder=5, clip_on=False)
             seen = True
-    return "black tick: phantoms among them (hosts never seen)" if seen else "no detector reported a phantom"
+    return "black tick: phantoms, hosts never seen" if seen else "no detector reported a phantom"
 
 
 def plot_memory(axes: Any, rows: Sequence[Row]) -> None:
