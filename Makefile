@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual test test-gpu chaos fuzz threads lint check format bench clean
+.PHONY: demo manual test test-gpu chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -54,6 +54,13 @@ format: $(MARK) manual
 bench: $(MARK)
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python benchmarks/cpu.py
+
+# The comparison of docs/results.md and its figures: the paper's experiment, then errors over memory. An hour on 16 cores.
+MEMORIES := 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB
+ROWS := benchmarks/results/compare-$(shell uname -m)-$(shell date -u +%F)
+figures: $(MARK)
+	$(BIN)/superhosts compare --figures docs/figures -o $(ROWS).csv
+	$(BIN)/superhosts compare --windows 6 --memory $(MEMORIES) --figures docs/figures -o $(ROWS)-memory.csv
 
 clean:
 	rm -rf .venv demo build dist

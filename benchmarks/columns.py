@@ -37,7 +37,7 @@ def main() -> None:
     """Run the selected sections."""
     sections = {"text": text, "update": update, "estimate": estimate}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="ten times fewer rows; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="ten times fewer rows")
     parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()

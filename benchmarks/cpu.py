@@ -28,7 +28,7 @@ HIGH_LOAD = 0.5
 def main() -> None:
     """Run the selected sections, print the table, write the files."""
     parser = argparse.ArgumentParser(description="CPU benchmarks of superhosts")
-    parser.add_argument("--quick", action="store_true", help="ten times smaller inputs; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
     parser.add_argument(
         "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=" ".join(SECTIONS)
     )

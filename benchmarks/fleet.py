@@ -53,7 +53,7 @@ DEADLINE = 900.0
 def main() -> None:
     """Generate the sketches, send them over every link, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 and 5 sites of 0.2 M flows; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="2 and 5 sites of 0.2 M flows")
     parser.add_argument("--sites", type=int, nargs="+", metavar="N", help="numbers of sites (default 10 100)")
     parser.add_argument("--flows", type=int, metavar="N", help="flows of a site's window (default 5,000,000)")
     parser.add_argument("--windows", type=int, default=1, metavar="N", help="windows to send (default 1)")

@@ -35,7 +35,7 @@ SHUFFLED_50M = Case("50 M flows shuffled", Traffic(flows=50_000_000, packets=1 <
 def main() -> None:
     """Run all measurements, print the table, write the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="inputs ten times smaller; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="inputs ten times smaller")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
     try:

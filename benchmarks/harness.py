@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: timing, comparison of figures with their bars, and result files."""
+"""Shared code of the benchmarks: timing, comparison of figures with what is wanted, and result files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bars import BARS, verdict
+from wanted import WANTED, verdict
 
 HERE = Path(__file__).parent
 # Commands under measurement give the same answers on every machine, and make no key there.
@@ -41,7 +41,7 @@ PACKAGES = (
 
 @dataclass
 class Figure:
-    """One measured number. `value` is compared with the bar; `runs` are all measurements that it was chosen from."""
+    """One measured number. `value` is compared with what is wanted; `runs` are the measurements it was chosen from."""
 
     section: str
     name: str
@@ -60,8 +60,8 @@ class Figure:
 
     def cells(self) -> list[str]:
         """Return the figure as a row of the table."""
-        bar = BARS.get(self.name)
-        limits = [show(limit) if limit is not None else "" for limit in (bar.bar, bar.goal)] if bar else ["", ""]
+        wanted = WANTED.get(self.name)
+        limits = [show(each) if each is not None else "" for each in wanted[:2]] if wanted else ["", ""]
         return [
             self.name,
             show(self.value),
@@ -74,7 +74,7 @@ class Figure:
         ]
 
 
-HEADER = ["figure", "value", "unit", "bar", "goal", "reached", "min / median / max", "runs", "note"]
+HEADER = ["figure", "value", "unit", "wanted", "at best", "reached", "min / median / max", "runs", "note"]
 
 
 def show(value: float) -> str:
@@ -99,7 +99,7 @@ class Report:
 
     def add(self, section: str, name: str, value: float, unit: str, *, note: str = "", runs: Any = ()) -> Figure:
         """Add a figure to the report and print it."""
-        reached = "" if self.quick else verdict(name, float(value))  # Bars apply to the full inputs only.
+        reached = "" if self.quick else verdict(name, float(value))  # What is wanted is wanted of full inputs.
         figure = Figure(section, name, float(value), unit, note, [float(run) for run in runs], reached)
         self.figures.append(figure)
         extra = " · ".join(text for text in (reached, figure.spread, note) if text)
@@ -134,11 +134,11 @@ class Report:
         }
         figures = []
         for figure in self.figures:
-            bar = BARS.get(figure.name)
-            figures.append(asdict(figure) | ({"bar": bar.bar, "goal": bar.goal} if bar else {}))
+            wanted = WANTED.get(figure.name)
+            figures.append(asdict(figure) | ({"wanted": wanted.least, "at best": wanted.best} if wanted else {}))
         paths = [folder / f"{name}.json", folder / f"{name}.md"]
         paths[0].write_text(json.dumps({**facts, "figures": figures}, indent=1) + "\n")
-        what = "small inputs: the bars do not apply" if self.quick else "full inputs"
+        what = "small inputs" if self.quick else "full inputs"
         versions = ", ".join(f"{package} {version}" for package, version in self.machine["packages"].items())
         lines = [
             f"# {title}, {facts['date']}, {what}",

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=[1e6, 2e6, 0.0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--packets", default="2M", help="in the capture, which is sent twice")
-    parser.add_argument("--quick", action="store_true", help="one round with fewer packets; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="one round with fewer packets")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if INSIDE not in os.environ:

@@ -3,6 +3,8 @@
     python benchmarks/plan.py                    0.5 M to 50 M flows, some minutes on two cores, 4 GiB
     python benchmarks/plan.py --quick            0.5 M and 2 M flows, about a minute
     python benchmarks/plan.py --flows 5M 20M
+    python benchmarks/plan.py --quick --only tails
+    python benchmarks/plan.py --quick --only wrong
 
 Every point is measured with the geometry that the planner chooses for it, and with the default geometry of its memory.
 Most windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
@@ -11,9 +13,13 @@ or both are under 0.5 %, or both above 20 %. With few true hosts the measurement
 agrees with some rate inside the 95 % interval of the measurement (Poisson), the table says "in band". All others say
 "NO".
 
-Some windows have other tails than the planner assumes: a plain Pareto distribution from one peer on, of exponent 0.9,
-1.05 or 1.3. There, the prediction by flows alone is compared with the measurement ("planned"), and the prediction for
-the hosts of the first window ("counted"), which knows the tail.
+The planner assumes the distribution of peers that the generator of those windows has, so these points test its formulas
+and not its assumption. Other windows have other tails: a plain Pareto distribution from one peer on, of exponent 0.9,
+1.05 or 1.3, a lognormal one, and Zipf's law. There, the prediction by flows alone is compared with the measurement
+("planned"), and the prediction for the hosts of the first window ("counted"), which knows the tail.
+
+A planned cube is told how many flows come. With --only wrong, cubes are planned for a quarter and for four times as
+many as come, and compared with those that are told the truth and with the default geometry.
 
 The sweep leaves out a threshold of exactly 256, where synthetic traffic has more hosts than its distribution says (the
 upper limit of small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
@@ -24,6 +30,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +41,7 @@ from cases import update_in_batches
 from harness import HERE, Report
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
+from superhosts.evaluation.drawing import Note, caption, draw, series_look
 from superhosts.planning import Prediction, best_sizes, counted_population, predict
 from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
 from superhosts.units import format_size, parse_count
@@ -43,14 +51,40 @@ MEMORIES = (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB)
 THRESHOLDS = (128, 1024, 4096, 16384)
 WINDOWS = {500_000: 10, 5_000_000: 4, 20_000_000: 2, 50_000_000: 1}
 QUICK_WINDOWS = {500_000: 8, 2_000_000: 4}
-TAILS = (0.9, 1.05, 1.3)  # exponents
 TAIL_MEMORIES = (MIB, 8 * MIB, 128 * MIB)
 TAIL_THRESHOLDS = (5, 128, 1024)
 TAIL_WINDOWS = {500_000: 4, 5_000_000: 2}
 QUICK_TAIL_WINDOWS = {500_000: 4}
+TOLD = (0.25, 1, 4)  # flows that a cube is planned for, of those that come
+WRONG_MEMORIES, WRONG_THRESHOLDS = (MIB, 8 * MIB, 32 * MIB), (128, 1024)
 LARGEST = 200_000  # peers of a host in them
 LOW, HIGH = 0.005, 0.2  # all rates below LOW count as equal, and all rates above HIGH
 SEED = 1000
+
+
+def pareto(exponent: float) -> Callable[[Any, int], Any]:
+    """Return a function that draws the peers of hosts from a Pareto distribution that begins at one peer."""
+    return lambda random, flows: random.random(flows) ** (-1 / exponent)
+
+
+def lognormal(random: Any, flows: int) -> Any:
+    """Draw the peers of hosts from a lognormal distribution: one in 500 has a thousand peers, where the median is 3."""
+    return np.maximum(random.lognormal(np.log(3), 2.0, flows), 1)
+
+
+def zipf(random: Any, flows: int) -> Any:
+    """Return the peers of hosts by Zipf's law, in random order: the host of rank r has 1/r of those of the first."""
+    ranks = np.arange(1, max(2, flows // 5))
+    return random.permutation(np.maximum(flows / np.log(len(ranks)) / ranks, 1))
+
+
+TAILS = {  # how many peers the hosts of a window have; more are drawn than the flows need
+    "Pareto 0.9": pareto(0.9),
+    "Pareto 1.05": pareto(1.05),
+    "Pareto 1.3": pareto(1.3),
+    "lognormal": lognormal,
+    "Zipf": zipf,
+}
 
 
 @dataclass
@@ -61,7 +95,7 @@ class Point:
     memory: int
     geometry: Geometry
     expected: Prediction
-    tail: float | None = None  # exponent of the hosts' peers; None: synthetic traffic
+    tail: str = ""  # a name of TAILS; empty: synthetic traffic
     true: int = 0
     missed: int = 0
     false: int = 0
@@ -100,7 +134,7 @@ class Point:
     def name(self) -> str:
         """The name of the figure: flows, threshold, memory and kind of geometry."""
         expected = self.expected
-        memory, tail = format_size(self.memory), f"tail {self.tail:g}, " if self.tail else ""
+        memory, tail = format_size(self.memory), f"{self.tail}, " if self.tail else ""
         return f"{tail}{expected.flows / 1e6:.3g} M flows, threshold {expected.threshold:,g}, {memory}, {self.kind}"
 
 
@@ -132,6 +166,18 @@ def points_of(flows: int) -> list[Point]:
     return points
 
 
+def wrong_points(flows: int) -> list[Point]:
+    """Return points of cubes that are told the right and the wrong number of flows, or none (the default geometry)."""
+    points = []
+    for memory in WRONG_MEMORIES:
+        for threshold in WRONG_THRESHOLDS:
+            made = {f"planned for {told:g} times": planned(memory, round(flows * told), threshold) for told in TOLD}
+            made["default"] = Geometry.for_memory(memory)
+            for kind, geometry in made.items():
+                points.append(Point(kind, memory, geometry, predict(geometry, flows, threshold)))
+    return points
+
+
 def measure(points: list[Point], flows: int, windows: int) -> None:
     """Feed every window to one cube for each geometry, and query it at all of its thresholds."""
     for seed in range(SEED, SEED + windows):
@@ -146,10 +192,10 @@ def measure(points: list[Point], flows: int, windows: int) -> None:
                     point.add(cube, names, sizes)
 
 
-def tail_window(exponent: float, flows: int, seed: int) -> tuple[Any, Any, Any, Any]:
-    """Return the distinct pairs of a window of Pareto-distributed hosts, and the hosts with their numbers of peers."""
+def tail_window(tail: str, flows: int, seed: int) -> tuple[Any, Any, Any, Any]:
+    """Return the distinct pairs of a window with another tail, and the hosts with their numbers of peers."""
     random = np.random.default_rng(seed)
-    sizes = np.minimum(random.random(flows) ** (-1 / exponent), LARGEST).astype(np.int64)
+    sizes = np.minimum(TAILS[tail](random, flows), LARGEST).astype(np.int64)
     sizes = sizes[: np.searchsorted(np.cumsum(sizes), flows) + 1]
     names = random.permutation(np.unique(random.integers(0, 1 << 32, 3 * len(sizes) + 100, dtype=np.uint32)))
     names = names[: len(sizes)]
@@ -158,22 +204,22 @@ def tail_window(exponent: float, flows: int, seed: int) -> tuple[Any, Any, Any, 
     return hosts, peers, names, sizes
 
 
-def tail_points(exponent: float, flows: int) -> list[Point]:
+def tail_points(tail: str, flows: int) -> list[Point]:
     """Return the points of windows with another tail."""
-    hosts = counted_population(tail_window(exponent, flows, SEED)[3])
+    hosts = counted_population(tail_window(tail, flows, SEED)[3])
     points = []
     for memory in TAIL_MEMORIES:
         for threshold in TAIL_THRESHOLDS:
             geometry = planned(memory, flows, threshold)
-            points.append(Point("planned", memory, geometry, predict(geometry, flows, threshold), exponent))
-            points.append(Point("counted", memory, geometry, predict(geometry, hosts, threshold), exponent))
+            points.append(Point("planned", memory, geometry, predict(geometry, flows, threshold), tail))
+            points.append(Point("counted", memory, geometry, predict(geometry, hosts, threshold), tail))
     return points
 
 
-def measure_tail(points: list[Point], exponent: float, flows: int, windows: int) -> None:
+def measure_tail(points: list[Point], tail: str, flows: int, windows: int) -> None:
     """Feed windows with another tail to one cube for each geometry."""
     for seed in range(SEED, SEED + windows):
-        hosts, peers, names, sizes = tail_window(exponent, flows, seed)
+        hosts, peers, names, sizes = tail_window(tail, flows, seed)
         for geometry in dict.fromkeys(point.geometry for point in points):
             cube = Cube(geometry=geometry, device="cpu", exact=False)
             update_in_batches(cube, hosts, peers)
@@ -195,46 +241,41 @@ def show(report: Report, point: Point) -> None:
     print(f"    {point.verdict}", flush=True)
 
 
-def draw(points: list[Point], path: Path) -> list[Path]:
+def draw_points(points: list[Point], path: Path) -> list[Path]:
     """Plot predicted against measured rates, with the band of a factor of two."""
-    import matplotlib
+    windows = {round(point.expected.flows, -5): len(point.runs) for point in points}
+    seen = ", ".join(f"{count} of {flows / 1e6:g} M flows" for flows, count in sorted(windows.items()))
+    memories = [point.memory for point in points]
+    words = (f"{format_size(min(memories))} to {format_size(max(memories))}", f"windows: {seen}", "public key")
+    note = Note(caption(*words, "open: default geometry, or the tail is known"), "python benchmarks/plan.py")
+    return draw([path.with_suffix(kind) for kind in (".pdf", ".svg")], 3.9, note, lambda figure: plot(figure, points))
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.5, 6.5))
+def plot(figure: Any, points: list[Point]) -> None:
+    """Draw a mark for each point: shape by threshold, colour by the hosts, open where the geometry is the default."""
+    axes = figure.subplots()
     least, most = 0.03, 300.0
-    axes.fill_between([least, most], [least / 2, most / 2], [2 * least, 2 * most], color="0.9", label="factor of two")
-    axes.fill_between([least, 0.5], least, 0.5, color="#dce9f5", label="both under 0.5 %")
-    axes.fill_between([20, most], 20, most, color="#f5e3dc", label="both above 20 %")
-    axes.plot([least, most], [least, most], color="0.5", linewidth=0.8)
-    all_flows = sorted({round(point.expected.flows, -5) for point in points})
-    colours = {
-        flows: plt.get_cmap("viridis")(0.95 * i / max(1, len(all_flows) - 1)) for i, flows in enumerate(all_flows)
-    }
-    for threshold, marker in zip((5, *THRESHOLDS), "vos^D", strict=True):
-        for point in points:
-            if point.expected.threshold != threshold:
-                continue
-            low, high = (max(100 * limit, least) for limit in point.band)
-            x, y = max(100 * point.measured, least), 100 * point.expected.total
-            colour = colours[round(point.expected.flows, -5)]
-            face = "none" if point.kind == "default" else colour
-            axes.errorbar(x, y, xerr=[[x - low], [max(high - x, 0)]], color=colour, elinewidth=0.5, alpha=0.6)
-            axes.plot(x, y, marker, color=colour, markerfacecolor=face, markersize=6)
-        axes.plot([], [], marker, color="0.3", label=f"threshold {threshold:,}")
-    for flows, colour in colours.items():
-        axes.plot([], [], "-", color=colour, linewidth=4, label=f"{flows / 1e6:g} M flows")
-    axes.plot([], [], "o", color="0.3", markerfacecolor="none", label="default geometry (filled: planned)")
+    axes.fill_between([least, most], [least / 2, most / 2], [2 * least, 2 * most], color="0.9", lw=0)
+    axes.fill_between([least, LOW * 100], least, LOW * 100, color="0.82", lw=0)
+    axes.fill_between([HIGH * 100, most], HIGH * 100, most, color="0.82", lw=0)
+    axes.plot([least, most], [least, most], color="0.4", lw=0.6)
+    tails = list(dict.fromkeys(point.tail for point in points))
+    thresholds = sorted({point.expected.threshold for point in points})
+    for point in points:
+        look = series_look(tails.index(point.tail))._replace(is_open=point.kind in ("default", "counted"))
+        look = look._replace(marker=series_look(thresholds.index(point.expected.threshold)).marker)
+        low, high = (max(100 * limit, least) for limit in point.band)
+        x, y = max(100 * point.measured, least), max(100 * point.expected.total, least)
+        axes.errorbar(x, y, xerr=[[x - low], [max(high - x, 0)]], elinewidth=0.4, ms=3, **look.options)
+    for number, tail in enumerate(tails):
+        axes.plot([], [], "-", lw=3, color=series_look(number).colour, label=tail or "own generator")
+    for number, threshold in enumerate(thresholds):
+        axes.plot([], [], series_look(number).marker, ms=3, color="0.3", label=f"θ = {threshold:,g}")
     axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
     axes.set(xlabel="measured total false rate, % (95 % interval)", ylabel="predicted total false rate, %")
-    axes.set_title("Predictions of the planner, 1 MiB to 512 MiB")
-    axes.legend(fontsize=7, loc="upper left")
-    figure.tight_layout()
-    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    for each in paths:
-        figure.savefig(each, dpi=150)
-    return paths
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    figure.legend(loc="outside upper center", ncols=3, fontsize=7, handletextpad=0.4, columnspacing=1.0)
 
 
 def main() -> None:
@@ -243,25 +284,27 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few flows and windows")
     parser.add_argument("--flows", nargs="+", default=None, metavar="N", help="only these numbers of flows")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the files")
+    parser.add_argument("--only", choices=("tails", "wrong"), help="other tails, or wrong flows")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ThresholdWarning)  # Some points are too small for their threshold on purpose.
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     chosen = [parse_count(text) for text in options.flows] if options.flows else list(windows)
     report = Report(quick=options.quick)
     points: list[Point] = []
-    for flows in chosen:
+    for flows in chosen if options.only != "tails" else []:
         start = time.perf_counter()
-        some = points_of(flows)
+        some = wrong_points(flows) if options.only == "wrong" else points_of(flows)
         measure(some, flows, windows.get(flows, 2))
         for point in some:
             show(report, point)
         points += some
         report.seconds[f"{flows / 1e6:g} M flows"] = time.perf_counter() - start
-    for flows, count in (QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS).items() if not options.flows else []:
+    tails = QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS
+    for flows, count in tails.items() if not options.flows and options.only != "wrong" else []:
         start = time.perf_counter()
-        for exponent in TAILS:
-            some = tail_points(exponent, flows)
-            measure_tail(some, exponent, flows, count)
+        for tail in TAILS:
+            some = tail_points(tail, flows)
+            measure_tail(some, tail, flows, count)
             for point in some:
                 show(report, point)
             points += some
@@ -270,11 +313,11 @@ def main() -> None:
     print(report.table())
     counts = {verdict: sum(point.verdict == verdict for point in points) for verdict in ("yes", "in band", "NO")}
     print(f"{len(points)} points: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
-    kind = "plan-quick" if options.quick else "plan"
+    kind = "plan" + ("-quick" if options.quick else "") + (f"-{options.only}" if options.only else "")
     name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
     for path in report.write(options.results, name, "Predicted against measured false rates"):
         print(path)
-    for path in draw(points, options.results / name):
+    for path in draw_points(points, options.results / name):
         print(path)
 
 

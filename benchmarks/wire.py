@@ -40,7 +40,7 @@ def main() -> None:
     """Run the selected sections."""
     sections = {"size": size, "columns": columns}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="ten times fewer flows; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="ten times fewer flows")
     parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()

@@ -7,12 +7,12 @@ import html
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from commands import Run
 from superhosts.cli import app
+from superhosts.cli.compare import _rate
 from superhosts.errors import OutputError, UsageError
 from superhosts.evaluation.entrants import SharedSettings, choose
 from superhosts.evaluation.experiment import COLUMNS
@@ -107,22 +107,77 @@ def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
     assert scores() != scores("--seed", "2")
 
 
-def test_figures_are_drawn_with_the_command_under_them(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image = pytest.importorskip("matplotlib.image")
+def test_figures_say_what_they_depend_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     folder, two = tmp_path / "a folder", ["--detector", "cube", "--detector", "spreadsketch"]
     assert run("compare", "--figures", folder.name, *SMALL, *two, "-m", "1MiB").status == 0
-    names = {"fnr", "fpr", "ftr", "restore", "memory"}
-    assert {path.name for path in folder.iterdir()} == {name + kind for name in names for kind in (".png", ".svg")}
+    names = {"fnr", "fpr", "ftr", "restore", "memory", "estimates", "coverage"}
+    assert {path.name for path in folder.iterdir()} == {name + kind for name in names for kind in (".pdf", ".svg")}
     for name in names:
-        pixels = image.imread(folder / f"{name}.png")
-        assert len(np.unique(pixels[:, :, :3] @ np.array([1.0, 1e3, 1e6]))) > 20, name  # not an empty sheet
-        text = html.unescape((folder / f"{name}.svg").read_text())
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        text = html.unescape((folder / f"{name}.svg").read_text()).replace("\N{NO-BREAK SPACE}", " ")
         assert "superhosts compare --figures 'a folder'" in text
+        for words in (
+            "θ = 1,024",
+            "2 windows of 20,000 flows",
+            "4 super hosts in each",
+            "1 MiB for each detector",
+            "public key",
+        ):
+            assert words in text, name
         for detector in ("cube", "spreadsketch"):
             assert f">{detector}" in text, name
+
+
+def test_several_memories_are_compared_one_after_the_other(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder, output = tmp_path / "figures", tmp_path / "rows.csv"
+    few = ["--detector", "cube-dense,spreadsketch", "-m", "256KiB,1MiB", "-m", "4MiB"]
+    ended = run("compare", *SMALL, *few, "--figures", folder, "-o", output)
+    assert ended.status == 0, ended.err
+    with output.open() as stream:
+        rows = list(csv.DictReader(stream))
+    given = [int(row["memory_given"]) for row in rows]
+    assert given == [256 << 10] * 4 + [1 << 20] * 4 + [4 << 20] * 4
+    assert all(0.4 < int(row["memory"]) / int(row["memory_given"]) < 1.2 for row in rows)
+    shown = [line.split()[:3] for line in ended.out.splitlines() if line.startswith("cube-dense")]
+    assert shown == [["cube-dense", "256", "KiB"], ["cube-dense", "1", "MiB"], ["cube-dense", "4", "MiB"]]
+    names = {f"memory-{rate}{kind}" for rate in ("fnr", "fpr", "ftr") for kind in (".pdf", ".svg")}
+    assert {path.name for path in folder.iterdir()} == names
+
+
+def test_a_memory_that_is_no_size_is_refused(run: Run) -> None:
+    ended = run("compare", "-m", "1MiB,much")
+    assert ended.status == 2
+    assert ended.err.startswith("superhosts: --memory: 'much'")
+    assert "write it" in ended.err
+
+
+def test_what_can_be_read_once_is_compared_at_one_memory(run: Run) -> None:
+    ended = run("compare", "-", "-m", "1MiB,2MiB", "--detector", "cube")
+    assert ended.status == 2
+    assert "can be read only once" in ended.err
+
+
+def test_the_table_fits_80_columns_and_has_phantoms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = run("compare", *SMALL, "--detector", "cube-planned,spreadsketch", "-m", "1MiB,2MiB")
+    (heading,) = [line for line in ended.out.splitlines() if line.startswith("detector")]
+    assert " ".join(heading.split()) == "detector given FNR FPR FTR ± ph. err held M/s ms MiB file"
+    assert "…" not in ended.out
+
+
+def test_rates_above_one_take_no_more_room() -> None:
+    assert [_rate(rate) for rate in (0.0, 0.0017, 0.84712, 0.9999, 3.0083, None)] == [
+        "0.00",
+        "0.17",
+        "84.71",
+        "100",
+        "301",
+        "–",
+    ]
+    assert [_rate(rate, 1) for rate in (0.965, 0.9994, 1.0)] == ["96.5", "99.9", "100"]
 
 
 def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:
@@ -176,10 +231,10 @@ def test_no_super_hosts_give_no_rates(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["compare", *command, "--figures", str(folder), "-o", str(output)])
     assert result.exit_code == 0, result.output
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("cube")]
-    assert line.split()[1:7] == ["–"] * 6
+    assert line.split()[1:8] == ["–"] * 4 + ["0"] + ["–"] * 2
     assert "no super hosts" in result.stdout
     assert "no rates to draw" in result.stderr
-    assert {path.name for path in folder.iterdir()} == {"restore.png", "restore.svg"}
+    assert {path.name for path in folder.iterdir()} == {"restore.pdf", "restore.svg"}
     with output.open() as stream:
         for row in csv.DictReader(stream):
             assert [row[name] for name in ("fnr", "fpr", "ftr", "error", "coverage")] == [""] * 5

@@ -43,6 +43,7 @@ LATE_IMPORTS = {
 OWN_MEANING = {
     ("merge", "output"): "the result of merge is a sketch, not rows",
     ("compare", "detector"): "several detectors, as this is what is compared",
+    ("compare", "memory"): "several sizes, over which errors are drawn",
     ("synth", "window"): "the traffic has no length of its own, so `all` says nothing",
     ("edge", "window"): "the traffic has no end, so `all` says nothing",
     ("watch", "window"): "the same",

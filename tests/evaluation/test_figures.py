@@ -1,31 +1,43 @@
-"""Figures of a comparison: no error is shown as such, no name covers another, no line hides another."""
+"""Figures of a comparison: what they show, and that nothing hides anything else."""
 
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from superhosts.evaluation import figures
-from superhosts.evaluation.experiment import Row, averages
+from superhosts.evaluation import drawing, figures
+from superhosts.evaluation.drawing import OKABE_ITO
+from superhosts.evaluation.experiment import Row
 from superhosts.evaluation.lineup import ENTRANTS
+from superhosts.evaluation.scores import Estimates
 
 Text = pytest.importorskip("matplotlib.text").Text
+MIB = 1 << 20
 
 
-def row(detector: str, ftr: float | None, window: int = 1, memory: int = 128 << 20) -> Row:
+def row(
+    detector: str,
+    rate: float | None,
+    window: int = 1,
+    *,
+    memory: int = 128 * MIB,
+    given: int | None = None,
+    phantoms: int = 0,
+) -> Row:
     return Row(
         window=str(window),
         detector=detector,
         true=600,
         missed=0,
-        false=0,
-        fnr=ftr,
-        fpr=ftr,
-        ftr=ftr,
-        phantoms=0,
+        false=phantoms,
+        fnr=rate,
+        fpr=rate,
+        ftr=rate,
+        phantoms=phantoms,
         error=0.01,
         coverage=0.95,
         saturated=0,
@@ -33,22 +45,32 @@ def row(detector: str, ftr: float | None, window: int = 1, memory: int = 128 << 
         restore_ms=3.0,
         memory=memory,
         wire=1,
+        flows=5_000_000,
+        memory_given=given,
     )
 
 
 @pytest.fixture
 def axes() -> Any:
-    plt = figures.pyplot()
-    figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
-    yield axes
-    plt.close(figure)
+    with pytest.importorskip("matplotlib").rc_context(drawing.STYLE):
+        yield drawing.new_figure(3.0).subplots()
+
+
+def tick_names(axes: Any) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def means_drawn(axes: Any) -> dict[str, float]:
+    """The means by detector: the marks at whole places, which faint windows do not have."""
+    marks = [line for line in axes.lines if line.get_marker() not in (".", "|", "None", "_", 0, 1)]
+    return {tick_names(axes)[round(float(line.get_ydata()[0]))]: float(line.get_xdata()[0]) for line in marks}
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.002, 1.5])
-def test_names_do_not_cover_each_other(axes, rate):
+def test_names_do_not_cover_each_other(axes: Any, rate: float) -> None:
     rows = [row(name, 0.0 if number < 4 else rate) for number, name in enumerate(ENTRANTS)]
-    figures.plot_memory(axes, averages(rows))
-    axes.figure.canvas.draw()
+    figures.plot_memory(axes, rows)
+    axes.figure.draw_without_rendering()
     boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line to its mark
     assert len(boxes) == len(ENTRANTS)
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
@@ -56,33 +78,133 @@ def test_names_do_not_cover_each_other(axes, rate):
     assert all(whole.y0 <= box.y0 and box.y1 <= whole.y1 and box.x1 <= whole.x1 for box in boxes)
 
 
-def test_no_error_is_an_open_mark_at_nought(axes):
-    figures.plot_memory(axes, averages([row("cube", 0.0), row("gse", 0.004), row("filter", None)]))
-    assert [text.get_text() for text in axes.texts] == ["cube: 0", "gse"]
-    marks = {float(line.get_ydata()[0]): line for line in axes.lines if line.get_marker() in figures.MARKERS.values()}
-    assert sorted(marks) == [0.0, 0.004]
-    assert marks[0.0].get_markerfacecolor() == "white"
-    assert marks[0.004].get_markerfacecolor() != "white"
-    assert axes.get_ylim()[0] == 0
+def test_detectors_stand_in_the_order_of_their_means_with_their_windows(axes: Any) -> None:
+    rates = {"gse": [0.02, 0.04], "cube": [0.0, 0.002], "filter": [0.3, 0.1]}
+    rows = [row(name, rate, window) for name, some in rates.items() for window, rate in enumerate(some)]
+    figures.plot_dots(axes, rows, "ftr")
+    assert tick_names(axes) == ["cube", "gse", "filter"]
+    assert means_drawn(axes) == pytest.approx({"cube": 0.001, "gse": 0.03, "filter": 0.2})
+    faint = [line for line in axes.lines if line.get_marker() == "."]
+    assert [line.get_xdata().tolist() for line in faint] == [rates["cube"], rates["gse"], rates["filter"]]
+    assert all(line.get_linestyle() == "None" for line in faint)  # Windows are independent: no line joins them.
 
 
-def test_every_line_of_equal_rates_is_seen(axes):
-    rows = [row(name, 0.0, window) for window in range(3) for name in ENTRANTS]
-    figures.plot_by_window(axes, rows, "ftr", "FTR")
-    places = [tuple(line.get_xdata()) for line in axes.lines]
-    assert len(set(places)) == len(ENTRANTS)
-    assert all(abs(x - number) < 0.5 for place in places for number, x in enumerate(place, 1))
-    assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(ENTRANTS)
+def test_intervals_are_those_of_the_mean_over_windows() -> None:
+    (spot,) = figures.spots([row("gse", rate, window) for window, rate in enumerate([0.01, 0.02, 0.03])], "ftr")
+    reach = 4.3027 * 0.01 / 3**0.5
+    assert (spot.mean, spot.low, spot.high) == pytest.approx((0.02, 0.02 - reach, 0.02 + reach), abs=1e-5)
+    assert spot.bars == [[pytest.approx(0.02)], [pytest.approx(reach, abs=1e-5)]]  # not below 0
 
 
-def test_windows_without_super_hosts_are_gaps(axes):
-    figures.plot_by_window(axes, [row("cube", 0.1, 1), row("cube", None, 2), row("cube", 0.2, 3)], "ftr", "FTR")
-    values = axes.lines[0].get_ydata()
-    assert np.isnan(values).tolist() == [False, True, False]
-    assert axes.get_xlim() == (0.5, 3.5)
+def test_no_error_in_few_hosts_does_not_exclude_errors() -> None:
+    (spot,) = figures.spots([row("cube", 0.0, window) for window in range(12)], "ftr")
+    assert (spot.mean, spot.low) == (0, 0)
+    assert spot.high == pytest.approx(3 / 7200, rel=0.01)  # the rule of three
 
 
-def test_names_are_spread_near_their_places():
+def test_phantoms_are_marked_among_false_positives(axes: Any) -> None:
+    rows = [row("gse", 0.02), row("dcds", 0.05, phantoms=15)]
+    said = figures.plot_dots(axes, rows, "fpr")
+    assert "phantoms" in str(said)
+    (mark,) = [line for line in axes.lines if line.get_marker() == "|" and line.get_color() == "black"]
+    assert tick_names(axes)[int(mark.get_ydata()[0])] == "dcds"
+    assert mark.get_xdata()[0] == pytest.approx(15 / 600)
+
+
+def test_that_there_are_no_phantoms_is_said(axes: Any) -> None:
+    assert figures.plot_dots(axes, [row("cube", 0.0)], "fpr") == "no detector reported a phantom"
+
+
+def test_restore_times_are_medians(axes: Any) -> None:
+    times = [4.0, 5.0, 600.0]
+    rows = [Row(**{**vars(row("cbaa", 0.0, window)), "restore_ms": time}) for window, time in enumerate(times)]
+    figures.plot_dots(axes, rows, "restore_ms")
+    assert means_drawn(axes) == {"cbaa": 5.0}
+
+
+def test_curves_over_memory(axes: Any) -> None:
+    rows = [
+        row(name, rate / size * MIB, window, given=size)
+        for name, rate in (("cube", 0.01), ("gse", 0.2))
+        for size in (MIB, 16 * MIB, 512 * MIB)
+        for window in (1, 2)
+    ]
+    rows = [each for each in rows if (each.detector, each.memory_given) != ("gse", MIB)]  # cannot be so small
+    figures.plot_curves(axes, rows, "ftr")
+    curves = {
+        each.get_label(): (each[0].get_xdata().tolist(), each[0].get_ydata().tolist()) for each in axes.containers
+    }
+    places, rates = curves["cube"]
+    assert places == pytest.approx([1, 16, 512], rel=0.02)
+    assert rates == pytest.approx([0.01, 0.01 / 16, 0.01 / 512])
+    others, rates = curves["gse"]
+    assert others == pytest.approx([16, 512], rel=0.02)
+    assert rates == pytest.approx([0.2 / 16, 0.2 / 512])
+    assert not set(places) & set(others)  # side by side: none hides another
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "16", "512"]
+
+
+def test_every_detector_has_a_look_of_its_own_in_safe_colours() -> None:
+    assert set(figures.LOOKS) == set(ENTRANTS)
+    assert len(set(figures.LOOKS.values())) == len(ENTRANTS)
+    assert {look.colour for look in figures.LOOKS.values()} <= set(OKABE_ITO.values()) - {OKABE_ITO["yellow"]}
+    by_shape = {(look.marker, look.is_open) for look in figures.LOOKS.values()}
+    assert len(by_shape) == len(ENTRANTS)  # Without colours they can be told apart, too.
+
+
+def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
+    rows = [row(name, 0.01 * window, window) for window in (1, 2) for name in ("cube", "gse")]
+    some = np.array([1100, 2000, 9000])
+    estimates = Estimates(some, some + 5, some - 20, some + 30.0, np.zeros(3, np.bool_))
+    facts = figures.Facts(1024, "public key", "superhosts compare", {"cube": estimates, "gse": estimates})
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        files = figures.draw_comparison(rows, tmp_path / name, facts)
+        made.append({path.name: path.read_bytes() for path in files})
+    assert made[0] == made[1]
+    stems = {"fnr", "fpr", "ftr", "restore", "memory", "estimates", "coverage"}
+    assert set(made[0]) == {stem + kind for stem in stems for kind in (".pdf", ".svg")}
+    for stem in stems:
+        text = made[0][f"{stem}.svg"].decode().replace("\N{NO-BREAK SPACE}", " ")
+        for fact in ("θ = 1,024", "2 windows of 5,000,000 flows", "memory as in each paper", "public key"):
+            assert fact in text, (stem, fact)
+        assert "superhosts compare" in text  # in the metadata
+        assert 'width="244.8pt"' in text  # 3.4 inches
+
+
+@pytest.mark.parametrize("column", ["ftr", "fnr", "fpr", "restore_ms"])
+def test_no_text_leaves_the_sheet(axes: Any, column: str) -> None:
+    """With the longest names that there are, phantoms, and the caption under them."""
+    rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
+    remark = figures.plot_dots(axes, rows, column)
+    axes.set_title(remark or "", fontsize=7, loc="left")
+    inside(axes.figure)
+
+
+def test_no_text_of_curves_leaves_the_sheet(axes: Any) -> None:
+    rows = [row(name, 0.1, given=MIB << size) for size in range(10) for name in ENTRANTS]
+    figures.plot_curves(axes, rows, "ftr")
+    axes.figure.set_figheight(3.9)
+    inside(axes.figure)
+
+
+def inside(figure: Any) -> None:
+    figure.draw_without_rendering()
+    (axes,) = figure.get_axes()
+    ticks = {
+        *axes.get_xticklabels(which="both"),
+        *axes.get_yticklabels(which="minor"),
+    }  # Some lie outside and are not drawn.
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text not in ticks]
+    assert len(texts) > 5
+    for text in texts:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 + 1, text
+        assert box.x1 <= figure.bbox.x1 + 1, text
+
+
+def test_names_are_spread_near_their_places() -> None:
     apart = figures.LABEL_HEIGHT
     assert figures.spread_labels([]) == []
     assert figures.spread_labels([0.2, 0.5]) == [0.2, 0.5]

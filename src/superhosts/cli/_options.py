@@ -251,6 +251,10 @@ ConfigFile = Annotated[
         "the command line, and variables like SUPERHOSTS_SCAN_WINDOW, count more.",
     ),
 ]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw a figure into FILE, which ends in .svg, .pdf or .png."),
+]
 LocalTime = Annotated[
     bool,
     typer.Option(

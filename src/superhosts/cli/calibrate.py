@@ -18,10 +18,12 @@ from superhosts.cli.usage.calibrate import Calibrate
 from superhosts.errors import SuperhostsError
 from superhosts.evaluation.calibration import Calibration, cubes_around, thresholds_below
 from superhosts.evaluation.calibration import calibrate as judge
+from superhosts.evaluation.calibrationfigure import draw_calibration
+from superhosts.evaluation.drawing import key_words, prepare_file
 from superhosts.evaluation.experiment import why_nothing
-from superhosts.evaluation.figures import draw_estimates, prepare_file
 from superhosts.evaluation.panel import Panels
 from superhosts.evaluation.scores import percent
+from superhosts.hashing import fingerprint, secret_of
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.reports.terminal import OutputConsole
@@ -33,8 +35,7 @@ from superhosts.units import format_size, parse_share, parse_size
 
 def calibrate(options: Calibrate) -> None:
     """Run cubes of several sizes and the exact detector over the same traffic, and print how they compare."""
-    if options.figure is not None:
-        prepare_file(options.figure)
+    prepare_file(options.plot)
     errors: list[SuperhostsError] = []
 
     def on_error(problem: SuperhostsError) -> None:
@@ -69,8 +70,8 @@ def calibrate(options: Calibrate) -> None:
         print(json.dumps(result.to_dict()))
     else:
         _print(result)
-    if options.figure is not None:
-        _draw(result, options.figure)
+    if options.plot is not None:
+        _draw(result, options.plot, key_words([fingerprint(secret_of(key))]))
     fail_with(errors)
 
 
@@ -83,18 +84,16 @@ def _window_words(progress: ScanProgress) -> Callable[[Window, int], None]:
     return show
 
 
-def _draw(result: Calibration, figure: Path) -> None:
-    estimates = result.asked.all_estimates()
-    if not len(estimates.true):
+def _draw(result: Calibration, path: Path, key: str) -> None:
+    if not len(result.asked.all_estimates().true):
         least = counted(result.threshold, "peer")
-        say(f"superhosts: no host has {least}, so there is nothing to draw: {figure} is not written")
+        say(f"superhosts: no host has {least}, so there is nothing to draw: {path} is not written")
         return
-    for path in draw_estimates(estimates, figure, command_line(sys.argv), result.threshold):
-        say(str(path))
+    for drawn in draw_calibration(result, path, key, command_line(sys.argv)):
+        say(str(drawn))
 
 
 def _print(result: Calibration) -> None:
-
     true = result.asked.scores[result.threshold].true
     windows, hosts = counted(result.windows, "window"), counted(true, "super host")
     title = f"{windows}, {hosts} of {counted(result.threshold, 'peer')}, up to {counted(result.most_flows, 'flow')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,68 +19,128 @@ from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.base import Detector
-from superhosts.errors import SuperhostsError
+from superhosts.errors import SuperhostsError, UsageError
 from superhosts.evaluation.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
-from superhosts.evaluation.entrants import choose
-from superhosts.evaluation.experiment import (
-    COLUMNS,
-    Row,
-    averages,
-    on_inputs,
-    on_synthetic,
-    why_nothing,
-)
-from superhosts.evaluation.figures import draw_comparison, prepare_folder
-from superhosts.evaluation.panel import Makers, Panels
-from superhosts.evaluation.scores import percent
+from superhosts.evaluation.drawing import key_words, prepare_folder
+from superhosts.evaluation.entrants import SharedSettings, choose
+from superhosts.evaluation.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
+from superhosts.evaluation.figures import Facts, draw_comparison
+from superhosts.evaluation.panel import Makers, Outcome, Panels
+from superhosts.evaluation.scores import Estimates, joined, percent
+from superhosts.hashing import fingerprint, secret_of
 from superhosts.pipeline.scan import Scan
 from superhosts.reports.base import Report, RunKind
+from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.synthetic.traffic import Traffic
 from superhosts.text import counted
+from superhosts.units import format_size, parse_size
+
+COSTS = ("err", "held", "M/s", "ms", "MiB", "file")
 
 
 def compare(options: Compare) -> None:
     """Run the detectors, write the scores of each window, and print their means."""
     outputs = output_options(options.results)
     threshold = check_threshold(options.threshold, "--threshold")
-    traffic = None if options.inputs else make_traffic(options.synthetic)
-    shared = shared_settings(options.threshold, options.memory, options.device, traffic)
-    makers = choose(options.detector, shared, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
     if options.figures is not None:
         prepare_folder(options.figures)
-    errors: list[SuperhostsError] = []
-    run: Scan | None = None
-    found: Iterator[list[Row]]
-    progress: Progress
-    if traffic is None:
-        progress = reading = ScanProgress()
-        run, panels = _scan(options, makers, reading, errors)
-        reading.of(run.sources)
-        found = on_inputs(run, panels, threshold)
-    else:
-        progress = Progress(f"windows of {counted(traffic.flows, 'flow')}", traffic.windows)
-        found = on_synthetic(traffic, makers, threshold, progress.update)
+    contest = Contest(options, threshold)
+    memories: list[str | None] = [*options.memory] or [None]
+    rounds = {memory: contest.choose(memory) for memory in memories}
     rows: list[Row] = []
-    with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations, progress:
-        for some in found:
-            with progress.paused():
-                destinations.write(Report(rows=[asdict(row) for row in some]))
-            rows += some
-    if run is not None:
-        summarise(run.counters)
-        warn_of_wrong_inner(run.counters)
-        if not rows:
-            say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
-            fail_with(errors)
-            return
+    with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations:
+        for memory, makers in rounds.items():
+            for some in contest.run(makers, memory, destinations):
+                rows += some
+    if not rows:
+        fail_with(contest.errors)
+        return
     if outputs.format == "table":
         _print_table(averages(rows), threshold)
     if options.figures is not None:
-        _draw(rows, options.figures)
-    fail_with(errors)
+        _draw(rows, options.figures, contest)
+    fail_with(contest.errors)
+
+
+class Contest:
+    """What all rounds of a comparison share: the same traffic, once for each memory."""
+
+    def __init__(self, options: Compare, threshold: float) -> None:
+        self.options, self.threshold = options, threshold
+        self.traffic = None if options.inputs else make_traffic(options.synthetic)
+        self.errors: list[SuperhostsError] = []
+        self.estimates: dict[str, list[Estimates]] = defaultdict(list)  # of all windows, by detector, for figures
+        self._rounds = 0
+
+    def choose(self, memory: str | None) -> Makers[Detector]:
+        """Return functions that make the detectors of a round."""
+        shared = self._shared(memory)
+        of = f" of {memory}" if len(self.options.memory) > 1 else ""
+        return choose(
+            self.options.detector, shared, lambda name, why: say(f"superhosts: {name}{of} is left out: {why}")
+        )
+
+    def _shared(self, memory: str | None) -> SharedSettings:
+        return shared_settings(self.threshold, memory, self.options.device, self.traffic)
+
+    def run(self, makers: Makers[Detector], memory: str | None, destinations: Destinations) -> Iterator[list[Row]]:
+        """Run one round, write the rows of each window and yield them."""
+        self._rounds += 1
+        run: Scan | None = None
+        found: Iterator[tuple[str, list[Outcome]]]
+        progress: Progress
+        if self.traffic is None:
+            progress = reading = ScanProgress()
+            run, panels = self._scan(makers, reading)
+            reading.of(run.sources)
+            found = on_inputs(run, panels, self.threshold)
+        else:
+            words = f"windows of {counted(self.traffic.flows, 'flow')}"
+            progress = Progress(words + (f", {memory}" if memory else ""), self.traffic.windows)
+            found = on_synthetic(self.traffic, makers, self.threshold, progress.update)
+        given, windows = None if memory is None else parse_size(memory), 0
+        with progress:
+            for time, outcomes in found:
+                some = [make_row(time, outcome, given) for outcome in outcomes]
+                with progress.paused():
+                    destinations.write(Report(rows=[asdict(row) for row in some]))
+                self._keep(outcomes)
+                windows += 1
+                yield some
+        if run is not None and self._rounds == 1:
+            summarise(run.counters)
+            warn_of_wrong_inner(run.counters)
+            if not windows:
+                say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
+
+    def _keep(self, outcomes: list[Outcome]) -> None:
+        """Keep the estimates for figures, which show those of one memory."""
+        if self.options.figures is not None and len(self.options.memory) < 2:
+            for outcome in outcomes:
+                self.estimates[outcome.detector].append(outcome.estimates)
+
+    def _scan(self, makers: Makers[Detector], progress: ScanProgress) -> tuple[Scan, Panels[Detector]]:
+        def on_error(error: SuperhostsError) -> None:
+            if self._rounds == 1:  # The next round meets the same errors.
+                self.errors.append(error)
+                say(f"superhosts: {error}")
+
+        options = self.options
+        settings = make_settings(options.captures, threshold=options.threshold, families=FAMILIES)
+        sources = open_inputs(options.inputs, on_error, tables=options.captures.tables.read())
+        for source in sources:
+            if len(options.memory) > 1 and not source.replays:
+                raise UsageError(f"--memory: {source.name} can be read only once, so compare at one memory")
+        return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.read)
+
+    def facts(self) -> Facts:
+        """Return what figures say besides the rows."""
+        key = key_words([fingerprint(secret_of(self._shared(None).key))])
+        estimates = {name: joined(some) for name, some in self.estimates.items()}
+        return Facts(self.threshold, key, command_line(sys.argv), estimates)
 
 
 def make_traffic(options: SyntheticOptions) -> Traffic:
@@ -94,53 +155,44 @@ def make_traffic(options: SyntheticOptions) -> Traffic:
     )
 
 
-def _scan(
-    options: Compare, makers: Makers[Detector], progress: ScanProgress, errors: list[SuperhostsError]
-) -> tuple[Scan, Panels[Detector]]:
-    def on_error(error: SuperhostsError) -> None:
-        errors.append(error)
-        say(f"superhosts: {error}")
-
-    settings = make_settings(options.captures, threshold=options.threshold, families=FAMILIES)
-    sources = open_inputs(options.inputs, on_error, tables=options.captures.tables.read())
-    return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.read)
-
-
-def _draw(rows: list[Row], folder: Path) -> None:
+def _draw(rows: list[Row], folder: Path, contest: Contest) -> None:
     if all(row.ftr is None for row in rows):
         say("superhosts: there are no super hosts, so no rates to draw")
-    for path in draw_comparison(rows, folder, command_line(sys.argv)):
+    for path in draw_comparison(rows, folder, contest.facts()):
         say(str(path))
 
 
 def _print_table(means: list[Any], threshold: float) -> None:
-
     first = means[0]
     hosts = f"{counted(round(first.true), 'super host')} (at least {counted(threshold, 'peer')}) a window"
     windows = ("" if first.windows == 1 else "means of ") + counted(first.windows, "window")
-    table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     table.add_column("detector", no_wrap=True)
-    for name in ("FNR %", "FPR %", "FTR %", "±", "err %", "held %", "M/s", "ms", "MiB", "file"):
+    several = len({mean.memory_given for mean in means}) > 1
+    for name in (*(["given"] if several else []), "FNR", "FPR", "FTR", "±", "ph.", *COSTS):
         table.add_column(name, justify="right", no_wrap=True)
     for mean in means:
         table.add_row(
             mean.detector,
-            percent(mean.fnr),
-            percent(mean.fpr),
-            percent(mean.ftr),
+            *([format_size(mean.memory_given)] if several else []),
+            _rate(mean.fnr),
+            _rate(mean.fpr),
+            _rate(mean.ftr),
             percent(mean.ftr_error),
+            f"{mean.phantoms:.2g}",
             percent(mean.error),
-            percent(mean.coverage, 1),
+            _rate(mean.coverage, 1),
             f"{mean.update_rate / 1e6:.1f}",
-            f"{mean.restore_ms:,.1f}",
-            f"{mean.memory / (1 << 20):,.1f}",
-            f"{mean.wire / (1 << 20):,.1f}",
+            _short(mean.restore_ms),
+            _short(mean.memory / (1 << 20)),
+            _short(mean.wire / (1 << 20)),
         )
     console = OutputConsole()
     console.print(table)
     console.print(
-        "FTR: FNR + FPR, ± its standard error · err: of the estimates, mean · held: the truth in the 95 % interval ·\n"
-        "M/s: million pairs a second · ms: to restore, best of three · MiB: memory, host lists too · file: MiB to send",
+        "FNR, FPR, FTR = FNR + FPR, ± its standard error, err (of the estimates, mean) and held (the truth in the\n"
+        "95 % interval) in % · ph.: phantoms, hosts never seen, a window; they are part of FPR · M/s: million pairs a\n"
+        "second · ms: to restore, best of three · MiB: memory, host lists too · file: MiB to send",
         style="dim",
         highlight=False,
     )
@@ -150,3 +202,13 @@ def _print_table(means: list[Any], threshold: float) -> None:
         false = [f"{mean.detector} {mean.unrated_false:,}" for mean in means if mean.unrated_false]
         note += f"; hosts reported there: {', '.join(false)}" if false else ""
         console.print(note, style="dim", highlight=False)
+
+
+def _rate(rate: float | None, places: int = 2) -> str:
+    """Write a rate in few letters: 0.17, 5.74, 301."""
+    return percent(rate, places if rate is None or rate < 0.9995 else 0)
+
+
+def _short(value: float) -> str:
+    """Write a number in few letters: 0.2, 12.3, 1,024."""
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"

@@ -13,11 +13,14 @@ from rich.table import Table
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
+from superhosts.cli._plotting import SketchFacts
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
+from superhosts.evaluation.drawing import prepare_file
+from superhosts.evaluation.hostfigures import Columns, draw_columns, draw_history, draw_hosts
 from superhosts.evidence.verdicts import judge_of
 from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
@@ -42,25 +45,61 @@ class Question(NamedTuple):
     memory: str | None
 
 
+class Plot:
+    """The figure of --plot, if one is wanted."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def draw_one(self, sketch: Sketch, host: str, found: list[tuple[SuperHost, Row]]) -> None:
+        """Draw the columns of a host in one sketch; where it has none, because pairs were counted, its number."""
+        if self._path is None:
+            return
+        facts = SketchFacts()
+        facts.add(sketch)
+        note = facts.note(printable(host))
+        columns = [Columns(row, _columns(sketch.parts[item.part], host)) for item, row in found]
+        if all(each.columns for each in columns):
+            self._say(draw_columns(columns, self._path, note))
+        else:
+            self._say(draw_hosts([row for _, row in found], self._path, note))
+
+    def draw_many(self, rows: list[Row], paths: list[Path], question: Question) -> None:
+        """Draw a host over windows and sites. Sketches of a fleet are alike, so the first one tells memory and key."""
+        if self._path is None or not rows:
+            return
+        facts = SketchFacts()
+        facts.add(load(paths[0], key=question.key, max_memory=question.memory))
+        windows = len({row["window_start"] for row in rows})
+        self._say(draw_history(rows, self._path, facts.note(printable(question.host), windows=windows)))
+
+    @staticmethod
+    def _say(paths: list[Path]) -> None:
+        for path in paths:
+            say(str(path))
+
+
 def explain(options: Explain) -> None:
     """Show a host in one sketch with its columns, or in many over time."""
     wanted = output_options(options.results)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
     rows_only = replace(wanted, json=False, outputs=wanted.addresses)
     question = Question(options.host, given_key(options.sketches.key_file), options.sketches.memory_total)
+    prepare_file(options.plot)
+    plot = Plot(options.plot)
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
         kind = RunKind(columns_with(describe(paths[0]).has_evidence), many_windows=False)
         with open_destinations(rows_only, kind, table=wanted.format == "table") as outputs:
-            _explain_one(paths[0], question, outputs, wanted.format)
+            _explain_one(paths[0], question, outputs, wanted.format, plot)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
-            _explain_many(paths, question, outputs, errors, wanted.format)
+            _explain_many(paths, question, outputs, errors, wanted.format, plot)
     fail_with(errors)
 
 
-def _explain_one(path: Path, question: Question, outputs: Destinations, format: Format) -> None:
+def _explain_one(path: Path, question: Question, outputs: Destinations, format: Format, plot: Plot) -> None:
     """Show a host in one sketch, with its columns."""
     host = question.host
     sketch = load(path, key=question.key, max_memory=question.memory)
@@ -77,6 +116,7 @@ def _explain_one(path: Path, question: Question, outputs: Destinations, format: 
             _print_columns(sketch.parts[item.part], host)
         for row in rows:
             _print_evidence(row)
+    plot.draw_one(sketch, question.host, list(zip(found, rows, strict=True)))
 
 
 def _explain_many(
@@ -85,6 +125,7 @@ def _explain_many(
     outputs: Destinations,
     errors: list[InputError],
     format: Format,
+    plot: Plot,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
@@ -100,6 +141,7 @@ def _explain_many(
         raise _not_there(question.host, f"none of {counted(len(good), 'sketch', 'sketches')}", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
     outputs.write(Report(rows=plain))
+    plot.draw_many(rows, good, question)
     if format == "csv":
         return
     unions = _ask_union(good, question) if good else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -11,15 +12,18 @@ from superhosts.cli._filtering import HostFilter
 from superhosts.cli._grouping import Group, group_sketches, of_sites
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
+from superhosts.cli._plotting import SketchFacts, selected
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
+from superhosts.evaluation.drawing import Note, prepare_file
+from superhosts.evaluation.hostfigures import draw_hosts
 from superhosts.reports.answers import answer
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, EVIDENCE_COLUMNS
+from superhosts.reports.rows import COLUMNS, EVIDENCE_COLUMNS, Row
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.saved import SavedSketch, describe, joined_sites, merge_named
@@ -37,20 +41,35 @@ def hosts(options: Hosts) -> None:
     sketches = of_sites(sketches, options.only.site)
     wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)
-    found_any = False
+    prepare_file(options.plot)
+    found: list[Row] = []
+    facts = SketchFacts()
     kind = _run_kind(groups, sketches, wanted)
     progress = Progress("sketches", len(sketches))
     with open_destinations(output_options(options.results), kind) as outputs, progress:
         for group in groups:
-            report = _ask(group, _unite(group, options, progress, errors), selection, wanted)
+            sketch = _unite(group, options, progress, errors)
+            report = _ask(group, sketch, selection, wanted)
+            if sketch is not None and options.plot is not None:
+                facts.add(sketch)
             if report is not None:
                 named = replace(report, title=f"{group.site or 'no site'}: {report.title}")
                 with progress.paused():
                     outputs.write(named if "site" in kind.varying else report)
-                found_any |= bool(report.rows)
+                found += report.rows if options.plot is not None else report.rows[:1]
+    if options.plot is not None:
+        _draw(found, options.plot, facts.note(selected(selection)))
     fail_with(errors)
-    if options.fail_on_find and found_any:
+    if options.fail_on_find and found:
         raise typer.Exit(1)
+
+
+def _draw(rows: list[Row], path: Path, note: Note) -> None:
+    if not rows:
+        say(f"superhosts: no host was found, so there is nothing to draw: {path} is not written")
+        return
+    for drawn in draw_hosts(rows, path, note):
+        say(str(drawn))
 
 
 def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: HostFilter) -> Report | None:

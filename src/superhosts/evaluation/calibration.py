@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from superhosts.defaults import THRESHOLD
 from superhosts.detectors.columnsketch import Fill, ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import UsageError
 from superhosts.evaluation.panel import Makers, Panels
-from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, known, score
+from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, joined, known, score
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
@@ -81,7 +79,7 @@ class Trial:
 
     def all_estimates(self) -> Estimates:
         """Return the estimates of all windows."""
-        return Estimates(*map(np.concatenate, zip(*self.estimates, strict=True)))
+        return joined(self.estimates)
 
 
 @dataclass

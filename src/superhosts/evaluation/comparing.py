@@ -12,7 +12,7 @@ from superhosts.detectors.base import Detector
 from superhosts.device import choose_device
 from superhosts.errors import InputError
 from superhosts.evaluation.entrants import SharedSettings, choose
-from superhosts.evaluation.experiment import Mean, Row, averages, on_inputs, on_synthetic, why_nothing
+from superhosts.evaluation.experiment import Mean, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
 from superhosts.evaluation.own import MakeOwn
 from superhosts.evaluation.panel import Makers, Panels
 from superhosts.hashing import DEFAULT_KEY
@@ -23,7 +23,7 @@ from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 from superhosts.synthetic.traffic import Traffic
 from superhosts.text import counted
-from superhosts.units import parse_count
+from superhosts.units import parse_count, parse_size
 
 FAMILIES = (4,)  # most detectors take IPv4 hosts only
 
@@ -125,17 +125,18 @@ def compare(
         )
     )
     result = Comparison(least)
+    given = None if memory is None else parse_size(memory)
     shared = shared_settings(least, memory, device, made)
     makers = choose(detectors, shared, result.left_out.__setitem__)
     if made is not None:
-        for rows in on_synthetic(made, makers, least):
-            result.rows += rows
+        for time_of, outcomes in on_synthetic(made, makers, least):
+            result.rows += [make_row(time_of, outcome, given) for outcome in outcomes]
         return result
     prefixes = (inner,) if isinstance(inner, str) else inner
     settings = Settings(inner=prefixes, special=special, window=window, threshold=threshold, families=FAMILIES)
     run, panels = comparing_run(open_inputs(names, tables=TableOptions(format, as_map(map), time)), settings, makers)
-    for rows in on_inputs(run, panels, least):
-        result.rows += rows
+    for time_of, outcomes in on_inputs(run, panels, least):
+        result.rows += [make_row(time_of, outcome, given) for outcome in outcomes]
     if not result.rows:
         raise InputError(
             f"nothing to compare: {why_nothing(run.counters)}", file=", ".join([str(name) for name in names])

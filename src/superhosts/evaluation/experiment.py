@@ -40,13 +40,15 @@ class Row:
     restore_ms: float
     memory: int
     wire: int
+    flows: int  # distinct pairs of the window
+    memory_given: int | None = None  # what the detector was told to use; None: as its paper, or we, set it
 
 
 COLUMNS = tuple(column.name for column in fields(Row))
 
 
-def make_row(window: str, outcome: Outcome) -> Row:
-    """Return the row of an outcome."""
+def make_row(window: str, outcome: Outcome, memory: int | None = None) -> Row:
+    """Return the row of an outcome of a detector that was given a memory, or None."""
     score, estimates = outcome.score, outcome.estimates
     return Row(
         window=window,
@@ -65,13 +67,15 @@ def make_row(window: str, outcome: Outcome) -> Row:
         restore_ms=1e3 * outcome.restore_seconds,
         memory=outcome.memory,
         wire=outcome.wire,
+        flows=outcome.flows,
+        memory_given=memory,
     )
 
 
 def on_synthetic(
     traffic: Traffic, makers: Makers[Detector], threshold: float, on_window: Callable[[int], None] | None = None
-) -> Iterator[list[Row]]:
-    """Run over synthetic windows: packets in trains, as on a link."""
+) -> Iterator[tuple[str, list[Outcome]]]:
+    """Run over synthetic windows, packets in trains as on a link; yield each window's time and outcomes."""
     panel = Panel(makers)
     panel.warm_up(threshold)
     for window in range(traffic.windows):
@@ -83,15 +87,15 @@ def on_synthetic(
             some = picks[start : start + BATCH]
             panel.update(hosts[some], peers[some])
         time = iso_time(traffic.first_window + window * traffic.window_seconds * SECOND)
-        yield [make_row(time, outcome) for outcome in panel.outcomes(threshold)]
+        yield time, panel.outcomes(threshold)
         panel.clear()
 
 
-def on_inputs(run: Scan, panels: Panels[Detector], threshold: float) -> Iterator[list[Row]]:
-    """Compare detectors over inputs: those of the run's panels."""
+def on_inputs(run: Scan, panels: Panels[Detector], threshold: float) -> Iterator[tuple[str, list[Outcome]]]:
+    """Compare detectors over inputs, those of the run's panels; yield each window's time and outcomes."""
     panels.warm_up(threshold)
     for window, panel in panels.of(run):
-        yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(threshold)]
+        yield iso_time(window.start), panel.outcomes(threshold)
 
 
 def why_nothing(counters: Counters) -> str:
@@ -135,13 +139,14 @@ class Mean:
     restore_ms: float
     memory: int
     wire: float
+    memory_given: int | None
 
 
 def averages(rows: Sequence[Row]) -> list[Mean]:
-    """Return the means of every detector, in the order in which they came."""
+    """Return the means of every detector and given memory, in the order in which they came."""
     means = []
-    for name in dict.fromkeys(row.detector for row in rows):
-        mine = [row for row in rows if row.detector == name]
+    for name, given in dict.fromkeys((row.detector, row.memory_given) for row in rows):
+        mine = [row for row in rows if (row.detector, row.memory_given) == (name, given)]
         plain = ("true", "phantoms", "saturated", "restore_ms", "wire")
         numbers: dict[str, Any] = {column: fmean(getattr(row, column) for row in mine) for column in plain}
         numbers |= {column: _mean(mine, column) for column in ("fnr", "fpr", "ftr", "error", "coverage")}
@@ -155,6 +160,7 @@ def averages(rows: Sequence[Row]) -> list[Mean]:
                 ftr_error=stdev(totals) / math.sqrt(len(totals)) if len(totals) > 1 else 0.0 if totals else None,
                 update_rate=len(mine) / sum(1 / row.update_rate for row in mine),
                 memory=max(row.memory for row in mine),
+                memory_given=given,
                 **numbers,
             )
         )

@@ -1,195 +1,234 @@
-"""The figures of a comparison, as PNG and SVG: the paper's four by window, and memory against error.
+"""The figures of a comparison, as PDF and SVG: errors of each detector, estimates, coverage, memory against error.
 
-Under each stands the command that made it. Colours belong to detectors, not to their places in a run.
+Windows are independent draws of traffic, so a detector has one mean with its interval over them, and each window a
+faint dot; no line joins windows. Looks belong to detectors, not to their places in a run.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.errors import MissingExtraError, OutputError
-from superhosts.evaluation.experiment import Mean, Row, averages
+from superhosts.evaluation.drawing import GREY, OKABE_ITO, Look, Note, caption, draw, scale_rates
+from superhosts.evaluation.estimatefigures import MOST_DRAWN, plot_coverage, plot_estimates
+from superhosts.evaluation.experiment import Row, averages
+from superhosts.evaluation.intervals import mean_interval, most_unseen
 from superhosts.evaluation.scores import Estimates
+from superhosts.text import counted
+from superhosts.units import format_size
 
-COLOURS = {
-    "cube": "#d62728",
-    "cube-dense": "#ff9896",
-    "cube-planned": "#e377c2",
-    "cbaa": "#1f77b4",
-    "cbaa-paper": "#17becf",
-    "dcds": "#2ca02c",
-    "vbfa": "#9467bd",
-    "vbfa-long": "#c5a3e0",
-    "vbfa-wide": "#6b3fa0",
-    "gse": "#ff7f0e",
-    "filter": "#7f7f7f",
-    "spreadsketch": "#8c564b",
-    "pairsample": "#bcbd22",
-    "rgs": "#393b79",
+RED, BLUE, PURPLE = OKABE_ITO["vermillion"], OKABE_ITO["blue"], OKABE_ITO["purple"]
+LOOKS = {
+    "cube": Look(RED, "o"),
+    "cube-dense": Look(RED, "o", is_open=True),
+    "cube-planned": Look(RED, "D", is_open=True),
+    "cbaa": Look(BLUE, "s"),
+    "cbaa-paper": Look(BLUE, "s", is_open=True),
+    "dcds": Look(OKABE_ITO["green"], "^"),
+    "vbfa": Look(PURPLE, "v"),
+    "vbfa-long": Look(PURPLE, "v", is_open=True),
+    "vbfa-wide": Look(PURPLE, ">", is_open=True),
+    "gse": Look(OKABE_ITO["orange"], "P"),
+    "filter": Look(OKABE_ITO["black"], "X"),
+    "spreadsketch": Look(OKABE_ITO["sky"], "p"),
+    "pairsample": Look(OKABE_ITO["green"], "d", is_open=True),
+    "rgs": Look(OKABE_ITO["sky"], "*"),
 }
-MARKERS = dict(zip(COLOURS, "o8DsvP^<>Xph*d", strict=True))
-LINES = ("-", "--", "-.", ":")
+OWN = Look(GREY, "h")  # of detectors of one's own
 RATES = {
-    "fnr": "false negatives, share of super hosts (FNR)",
-    "fpr": "false positives, share of super hosts (FPR)",
     "ftr": "false negatives and positives (FTR)",
+    "fnr": "false negatives, of super hosts (FNR)",
+    "fpr": "false positives, of super hosts (FPR)",
 }
 MIB = 1 << 20
 LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
-ABREAST = 0.6  # share of the distance between windows over which the detectors of one stand side by side
-LABEL_HEIGHT = 0.055  # of a name beside the axes, as a share of their height
+SPREAD = 0.5  # of the distance between detectors: the dots of windows stand one below the other
+LABEL_HEIGHT = 0.062  # of a name beside the axes, as a share of their height
+ABREAST = 3  # small figures side by side
+ASIDE = 0.04  # of a doubling of the memory: between the marks of two detectors
 
 
-def prepare_folder(folder: Path) -> None:
-    """Raise if figures cannot be drawn or written, before hours of work; make the folder."""
-    pyplot()
-    _check(folder, folder.parent)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: figures cannot be written there: {error.strerror}") from None
-    _check(folder, folder)
+@dataclass(frozen=True)
+class Facts:
+    """What the figures of a comparison depend on, besides its rows."""
+
+    threshold: float
+    key: str  # in words
+    command: str
+    estimates: Mapping[str, Estimates] = field(default_factory=dict)  # of all windows, by detector
 
 
-def prepare_file(path: Path) -> None:
-    """Raise if a figure cannot be drawn or written to this file, before the work."""
-    pyplot()
-    _check(path, path.parent)
-    for file in _files(path):
-        if file.is_dir():
-            raise OutputError(f"{file}: cannot be written: it is a folder")
+class Spot(NamedTuple):
+    """A detector's mean over the windows that have super hosts (of times the median), its interval, and the windows."""
+
+    name: str
+    values: list[float]
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def bars(self) -> list[list[float]]:
+        """The interval as matplotlib takes it; it does not go below 0."""
+        return [[self.mean - max(0.0, self.low)], [self.high - self.mean]]
 
 
-def _check(path: Path, folder: Path) -> None:
-    """Raise if the folder of a path does not exist or is not writable."""
-    if not folder.is_dir():
-        raise OutputError(f"{path}: figures cannot be written there: {folder} is not a folder")
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(f"{path}: figures cannot be written there: {error.strerror}") from None
-
-
-def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Path]:
+def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Path]:
     """Draw all figures of a comparison into a folder that is prepared; return the files.
 
     Without super hosts there are no rates, and no figures of them.
     """
-    plt = pyplot()
+    rated = [row for row in rows if row.ftr is not None]
     made: list[Path] = []
-    rated = any(row.ftr is not None for row in rows)
-    for column, label in RATES.items() if rated else ():
-        made += _draw(plt, folder / column, command, partial(plot_by_window, rows=rows, column=column, label=label))
-    restore = partial(plot_by_window, rows=rows, column="restore_ms", label="restore, ms")
-    made += _draw(plt, folder / "restore", command, restore)
-    if rated:
-        made += _draw(plt, folder / "memory", command, partial(plot_memory, means=averages(rows)))
+    if len({row.memory_given for row in rows}) > 1:
+        for column in RATES if rated else ():
+            made += _draw(
+                folder / f"memory-{column}", 3.6, rows, facts, partial(plot_curves, rows=rated, column=column)
+            )
+        return made
+    names = len({row.detector for row in rows})
+    tall = 0.95 + 0.17 * names
+    for column in RATES if rated else ():
+        made += _draw(folder / column, tall, rows, facts, partial(plot_dots, rows=rated, column=column))
+    made += _draw(folder / "restore", tall, rows, facts, partial(plot_dots, rows=rows, column="restore_ms"))
+    if not rated:
+        return made
+    made += _draw(folder / "memory", max(2.4, 0.8 + 0.16 * names), rows, facts, partial(plot_memory, rows=rated))
+    if facts.estimates:
+        for name, painter, extra in (("estimates", plot_estimates, _how_many(facts)), ("coverage", plot_coverage, "")):
+            paint = partial(plot_each, facts=facts, painter=painter)
+            height = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST)
+            made += draw(_files(folder / name), height, _note(rows, facts, extra), paint)
     return made
 
 
-def draw_estimates(estimates: Estimates, path: Path, command: str, threshold: float) -> list[Path]:
-    """Draw the estimate of every super host against its true number of peers, with intervals."""
-    return _draw(pyplot(), path, command, partial(plot_estimates, estimates=estimates, threshold=threshold))
+def _draw(
+    path: Path, height: float, rows: Sequence[Row], facts: Facts, paint: Callable[[Any], str | None]
+) -> list[Path]:
+    """Draw a figure with one pair of axes. What `paint` returns is added to the caption."""
+    remarks: list[str] = []
+
+    def paint_and_listen(figure: Any) -> None:
+        remarks.append(paint(figure.subplots()) or "")
+        if remarks[-1]:
+            figure.get_axes()[0].set_title(remarks[-1], fontsize=7, loc="left", color=GREY)
+
+    return draw(_files(path), height, _note(rows, facts, ""), paint_and_listen)
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the two files of a figure; a name that ends as one of them names both."""
-    stem = path.name.removesuffix(".png").removesuffix(".svg")
-    return [path.with_name(stem + kind) for kind in (".png", ".svg")]
+    return [path.with_name(path.name + kind) for kind in (".pdf", ".svg")]
 
 
-def pyplot() -> Any:
-    """Return matplotlib's pyplot, set up for files. Raise MissingExtraError if it is not installed."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtraError("figures", "figures") from error
-    mpl.use("Agg")
-    mpl.rcParams.update({"svg.hashsalt": "superhosts", "svg.fonttype": "none"})  # the same file again, text as text
-    mpl.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def _draw(plt: Any, path: Path, command: str, draw: Callable[[Any], None]) -> list[Path]:
-    figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
-    try:
-        draw(axes)
-        figure.supxlabel(command, fontsize=7, family="monospace", color="#555555")
-        files = _files(path)
-        for file in files:
-            figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        plt.close(figure)
-    return files
+def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:
+    windows = len({row.window for row in rows})
+    flows = max(row.flows for row in rows)
+    several = "up to " if len({row.flows for row in rows}) > 1 else ""
+    given = {row.memory_given for row in rows}
+    only = format_size(next(iter(given)) or 0) if len(given) == 1 and None not in given else ""
+    memory = f"{only} for each detector" if only else "" if len(given) > 1 else "memory as in each paper"
+    true = {row.true for row in rows}
+    hosts = f"{'up to ' if len(true) > 1 else ''}{counted(max(true), 'super host')} in each"
+    words = (f"θ = {facts.threshold:,g}", f"{counted(windows, 'window')} of {several}{counted(flows, 'flow')}", hosts)
+    return Note(caption(*words, memory, facts.key, extra), facts.command)
 
 
-def plot_by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
-    """Draw a column of the rows by window: one line for each detector."""
-    names = list(dict.fromkeys(row.detector for row in rows))
-    for number, name in enumerate(names):
-        values = [getattr(row, column) for row in rows if row.detector == name]
-        known = [np.nan if value is None else value for value in values]
-        aside = ABREAST * ((number + 0.5) / len(names) - 0.5)  # many have the same rate, often 0: none hides another
-        windows = np.arange(1, len(values) + 1) + aside
-        axes.plot(windows, known, lw=0.9, ms=4, clip_on=False, zorder=3, label=name, **_style(name, number))
-    if column in RATES:
-        _scale_rates(axes)
-    else:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    last = max(len(rows) // len(names), 1)
-    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes.set(xlabel="window", ylabel=label, xlim=(0.5, last + 0.5))
-    axes.figure.legend(loc="outside right upper", frameon=False)
+def _how_many(facts: Facts) -> str:
+    """Say which hosts are drawn, if not all."""
+    most = max(len(each.true) for each in facts.estimates.values())
+    return f"drawn, evenly by rank: {MOST_DRAWN} of {counted(most, 'host')}" if most > MOST_DRAWN else ""
 
 
-def _scale_rates(axes: Any) -> None:
-    """Make rates begin at 0, which a logarithmic axis does not have."""
-    axes.set_yscale("symlog", linthresh=LEAST_RATE)
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+def look_of(name: str) -> Look:
+    """Return the look of a detector."""
+    return LOOKS.get(name, OWN)
 
 
-def _style(name: str, number: int) -> dict[str, Any]:
-    """Return the style of a detector's line: colour, marker and dashes."""
-    return {"color": COLOURS.get(name), "marker": MARKERS.get(name, "o"), "ls": LINES[number % len(LINES)]}
+def spots(rows: Sequence[Row], column: str) -> list[Spot]:
+    """Return the means of all detectors, the lowest first; of times, medians with quartiles.
+
+    Where no window has an error, the interval ends at the highest rate that is consistent with none in so many hosts.
+    """
+    found = []
+    for name in dict.fromkeys(row.detector for row in rows):
+        mine = [row for row in rows if row.detector == name]
+        values = [getattr(row, column) for row in mine]
+        mean = fmean(values)
+        if column not in RATES:  # Times have outliers to one side only.
+            low, mean, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+        elif not any(values):
+            low, high = 0.0, most_unseen(sum(row.true for row in mine))
+        else:
+            low, high = mean_interval(values) or (mean, mean)
+        found.append(Spot(name, values, mean, low, high))
+    return sorted(found, key=lambda spot: spot.mean)
 
 
-def plot_memory(axes: Any, means: Sequence[Mean]) -> None:
-    """Draw memory against error, with names in a column beside it. No error is an open mark on the lower edge."""
-    rated = sorted(((mean.ftr, mean) for mean in means if mean.ftr is not None), key=lambda pair: pair[0])
-    for rate, mean in rated:
-        face = {} if rate else {"mfc": "white", "ms": 7}
-        style = {"color": COLOURS.get(mean.detector), "fmt": MARKERS.get(mean.detector, "o"), **face}
-        axes.errorbar(mean.memory / MIB, rate, yerr=min(mean.ftr_error or 0.0, rate), clip_on=False, zorder=3, **style)
+def plot_dots(axes: Any, rows: Sequence[Row], column: str) -> str | None:
+    """Draw a column of the rows by detector, the lowest on top: mean, 95 % interval, windows as faint dots."""
+    all_spots = spots(rows, column)
+    for place, spot in enumerate(all_spots):
+        look = look_of(spot.name)
+        if len(spot.values) > 1:
+            heights = place + SPREAD * (np.arange(len(spot.values)) / (len(spot.values) - 1) - 0.5)
+            windows = {"marker": ".", "ms": 3, "ls": "none", "alpha": 0.4, "mec": "none", "clip_on": False}
+            axes.plot(spot.values, heights, color=look.colour, zorder=2, **windows)
+        axes.errorbar(spot.mean, place, xerr=spot.bars, capsize=1.5, clip_on=False, zorder=4, **look.options)
+    axes.set_yticks(range(len(all_spots)), [spot.name for spot in all_spots])
+    axes.set_ylim(len(all_spots) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    if column not in RATES:
+        axes.set(xscale="log", xlabel="restore, ms\nmedian, quartiles; dots: windows")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        return None
+    axes.set_xlabel(f"{RATES[column]}\nmean, 95 % interval; dots: windows")
+    scale_rates(axes.xaxis, LEAST_RATE)
+    axes.set_xlim(right=1.4 * max(LEAST_RATE, *(max(spot.high, *spot.values) for spot in all_spots)))
+    return _plot_phantoms(axes, rows, [spot.name for spot in all_spots]) if column == "fpr" else None
+
+
+def _plot_phantoms(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> str:
+    """Mark which share of the super hosts the phantoms are, hosts that never existed; return what the mark means."""
+    seen = False
+    for place, name in enumerate(names):
+        share = fmean(row.phantoms / row.true for row in rows if row.detector == name)
+        if share:
+            axes.plot(share, place, marker="|", ms=9, mew=1.4, color="black", ls="none", zorder=5, clip_on=False)
+            seen = True
+    return "black tick: phantoms, hosts never seen" if seen else "no detector reported a phantom"
+
+
+def plot_memory(axes: Any, rows: Sequence[Row]) -> None:
+    """Draw memory against error, with names in a column beside it. No error is a mark on the lower edge."""
+    memory = {mean.detector: mean.memory / MIB for mean in averages(rows)}
+    all_spots = spots(rows, "ftr")
+    for spot in all_spots:
+        axes.errorbar(
+            memory[spot.name], spot.mean, yerr=spot.bars, clip_on=False, zorder=3, **look_of(spot.name).options
+        )
     axes.set_xscale("log", base=2)
-    _scale_rates(axes)
-    axes.set_ylim(top=2 * max(LEAST_RATE, *(rate for rate, _ in rated), 0.0))
-    axes.set(xlabel="memory, MiB (host lists included)", ylabel=RATES["ftr"])
+    scale_rates(axes.yaxis, LEAST_RATE)
+    axes.set_ylim(top=2 * max(LEAST_RATE, *(spot.high for spot in all_spots), 0.0))
+    axes.set(xlabel="memory, MiB (with lists of hosts)", ylabel=RATES["ftr"])
     axes.margins(x=0.1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     scale = axes.yaxis.get_transform().transform
-    places = scale(np.array([rate for rate, _ in rated])) / scale(np.array(axes.get_ylim()[1]))
-    for (rate, mean), height in zip(rated, spread_labels(places.tolist()), strict=True):
-        line = {"arrowstyle": "-", "lw": 0.5, "relpos": (0, 0.5), "color": COLOURS.get(mean.detector, "black")}
+    places = scale(np.array([spot.mean for spot in all_spots])) / scale(np.array(axes.get_ylim()[1]))
+    for spot, height in zip(all_spots, spread_labels(places.tolist()), strict=True):
+        line = {"arrowstyle": "-", "lw": 0.4, "relpos": (0, 0.5), "color": look_of(spot.name).colour}
         axes.annotate(
-            mean.detector if rate else f"{mean.detector}: 0",
-            (mean.memory / MIB, rate),
-            xytext=(1.04, height),
+            spot.name if spot.mean else f"{spot.name}: 0",
+            (memory[spot.name], spot.mean),
+            xytext=(1.06, height),
             textcoords="axes fraction",
             va="center",
-            fontsize=8,
+            fontsize=7.5,
             annotation_clip=False,
             arrowprops=line,
         )
@@ -207,16 +246,41 @@ def spread_labels(places: Sequence[float]) -> list[float]:
     return heights
 
 
-def plot_estimates(axes: Any, estimates: Estimates, threshold: float) -> None:
-    """Draw estimates against true numbers of peers, with intervals."""
-    known = estimates.measured
-    true, peers = estimates.true[known], estimates.peers[known]
-    bars = np.array([peers - estimates.low[known], estimates.high[known] - peers]).clip(0)
-    axes.errorbar(true, peers, yerr=bars, fmt="o", ms=3, lw=0.8, color=COLOURS["cube"], label="estimate, 95 % interval")
-    if (~known).any():
-        low = estimates.low[~known]
-        axes.plot(estimates.true[~known], low, "^", ms=5, color="#7f7f7f", label="saturated: a lower bound")
-    ends = [threshold, max(threshold, *estimates.true.tolist())] if len(estimates.true) else [threshold, 2 * threshold]
-    axes.plot(ends, ends, lw=0.8, color="black", label="estimate = truth")
-    axes.set(xscale="log", yscale="log", xlabel="true number of peers", ylabel="estimated number of peers")
-    axes.legend(frameon=False)
+def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
+    """Draw a rate over the memory that each detector was given: a line for each, with 95 % intervals over windows."""
+    sizes = sorted({row.memory_given for row in rows if row.memory_given})
+    by_size = {size: {s.name: s for s in spots([r for r in rows if r.memory_given == size], column)} for size in sizes}
+    names = list(dict.fromkeys(row.detector for row in rows))
+    for number, name in enumerate(names):
+        aside = 2 ** (ASIDE * (number - (len(names) - 1) / 2))  # Many have the same rate, often 0: none hides another.
+        mine = [(size / MIB * aside, by_size[size][name]) for size in sizes if name in by_size[size]]
+        bars = np.hstack([spot.bars for _, spot in mine])
+        places, means = [place for place, _ in mine], [spot.mean for _, spot in mine]
+        axes.errorbar(
+            places, means, yerr=bars, elinewidth=0.5, label=name, clip_on=False, zorder=3, **look_of(name).options
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([size / MIB for size in sizes], [f"{size / MIB:g}" for size in sizes])
+    scale_rates(axes.yaxis, LEAST_RATE)
+    axes.set(xlabel="memory of each detector, MiB", ylabel=RATES[column])
+    axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1.0, handletextpad=0.3)
+
+
+def plot_each(figure: Any, facts: Facts, painter: Callable[..., Any]) -> None:
+    """Draw one small figure for each detector, on the same scales."""
+    count = len(facts.estimates)
+    lines = -(-count // ABREAST)
+    grid = figure.subplots(lines, min(ABREAST, count), sharex=True, sharey=True, squeeze=False)
+    columns = grid.shape[1]
+    for number, axes in enumerate(grid.flat):
+        if number >= count:
+            axes.remove()
+            continue
+        name = list(facts.estimates)[number]
+        painter(axes, facts.estimates[name], facts.threshold, look_of(name))
+        axes.set_title(name, fontsize=7.5, pad=2)
+        axes.tick_params(labelsize=7, labelbottom=number + columns >= count)
+    lowest = grid.flat[max(number for number in range(count) if number % columns == min(1, columns - 1))]
+    lowest.set_xlabel("true number of peers")
+    is_share = painter is plot_coverage
+    figure.supylabel("intervals that hold the truth" if is_share else "estimated number of peers", fontsize=8)

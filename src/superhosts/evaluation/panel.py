@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     restore_seconds: float  # the best of a few
     memory: int
     wire: int  # bytes of its .cube file
+    flows: int = 0  # distinct pairs of the window
 
 
 class Panel(Exact, Generic[Compared]):
@@ -114,6 +115,7 @@ class Panel(Exact, Generic[Compared]):
             restore_seconds=min(runs),
             memory=detector.memory,
             wire=0 if isinstance(detector, Adapted) else wire_size(detector),
+            flows=truth.pairs,
         )
 
     @staticmethod

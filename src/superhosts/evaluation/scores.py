@@ -8,6 +8,7 @@ Where there is nothing to divide by, a rate is not a number; `known` gives None 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,11 @@ class Truth:
 
     def __len__(self) -> int:
         return len(self._peers)
+
+    @property
+    def pairs(self) -> int:
+        """The distinct pairs of all hosts."""
+        return int(self._peers.sum())
 
     def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
         """Return the peers of given hosts; 0 for one that was never seen."""
@@ -97,6 +103,12 @@ class Estimates(NamedTuple):
     high: NDArray[np.float64]  # infinite where there is no upper bound
     saturated: NDArray[np.bool_]
 
+    def of(self, places: NDArray[np.int64]) -> Estimates:
+        """Return some of them, by their places."""
+        return Estimates(
+            self.true[places], self.peers[places], self.low[places], self.high[places], self.saturated[places]
+        )
+
     @property
     def measured(self) -> NDArray[np.bool_]:
         """Which of them have a number, not only a lower bound."""
@@ -121,6 +133,11 @@ class Estimates(NamedTuple):
     def coverage(self) -> float:
         """Share of intervals that hold the truth."""
         return float(self.held.mean()) if len(self.true) and not np.isnan(self.high).all() else math.nan
+
+
+def joined(several: Sequence[Estimates]) -> Estimates:
+    """Return the estimates of several windows as one."""
+    return Estimates(*map(np.concatenate, zip(*several, strict=True)))
 
 
 def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:

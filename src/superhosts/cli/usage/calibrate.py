@@ -21,6 +21,7 @@ from superhosts.cli._options import (
     Ipv6Prefix,
     JsonObject,
     LocalTime,
+    Plot,
     TrafficOptions,
     worded,
 )
@@ -35,7 +36,7 @@ class Calibrate:
     a window in memory: of very long captures, take a part.
 
     Examples:
-        superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure est.png
+        superhosts calibrate trace.pcap --inner 10.0.0.0/8 --plot est.svg
         superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
         superhosts calibrate trace.pcap --inner private --watch outer
         superhosts calibrate trace.pcap --exact off
@@ -54,8 +55,6 @@ class Calibrate:
         worded(KEY_FILE, "File with the secret key. Without it SUPERHOSTS_KEY counts, else the public key."),
     ] = None
     device: Annotated[str, DEVICE] = "auto"
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")
-    ] = None
+    plot: Plot = None
     json: JsonObject = False
     local_time: LocalTime = False

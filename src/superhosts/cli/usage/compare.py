@@ -13,7 +13,6 @@ from superhosts.cli._options import (
     DEVICE,
     FLOWS,
     INPUTS,
-    MEMORY,
     PACKETS,
     SEED,
     SUPER_HOSTS,
@@ -27,8 +26,25 @@ from superhosts.cli._options import (
     worded,
 )
 from superhosts.cli._tables import ENDS, MAP, PLACES, TableInputOptions
-from superhosts.cli._values import split_commas
+from superhosts.cli._values import check_size, split_commas
 from superhosts.evaluation.lineup import ENTRANTS
+
+
+def _split_sizes(values: list[str] | None) -> list[str]:
+    """Return several sizes, each checked."""
+    sizes = split_commas(values)
+    for size in sizes:
+        check_size(size)
+    return sizes
+
+
+MEMORIES = typer.Option(
+    "--memory",
+    "-m",
+    metavar="SIZE",
+    callback=_split_sizes,
+    help="Memory of each detector. Several, as in 1MiB,4MiB,16MiB, compare them at each.",
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,7 @@ class Compare:
     Examples:
         superhosts compare --quick
         superhosts compare --figures figures -o comparison.csv
+        superhosts compare --memory 1MiB,8MiB,64MiB,512MiB --figures figures
         superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube,gse
     """
 
@@ -89,9 +106,9 @@ class Compare:
         ),
     ] = field(default_factory=list)
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
-    memory: Annotated[str | None, shown(worded(MEMORY, "Memory of each detector."), "as each paper sets it")] = None
+    memory: Annotated[list[str], shown(MEMORIES, "as each paper sets it")] = field(default_factory=list)
     device: Annotated[str, DEVICE] = "cpu"
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PNG, SVG) into DIR.")] = None
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PDF, SVG) into DIR.")] = None
     synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
     captures: CaptureOptions = field(default_factory=CaptureOptions)
     results: ResultOptions = field(default_factory=ResultOptions)

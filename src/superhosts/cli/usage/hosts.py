@@ -12,6 +12,7 @@ from superhosts.cli._options import (
     WINDOW,
     FailOnFind,
     LocalTime,
+    Plot,
     ResultOptions,
     SketchOptions,
     TimeOptions,
@@ -58,6 +59,7 @@ class Hosts:
         superhosts hosts archive --since 1h --threshold 500
         superhosts hosts archive --window 1h --site ams,fra --top 10
         superhosts hosts 'archive/**/*.cube' --union --threshold 5000
+        superhosts hosts archive --union --top 20 --plot hosts.pdf
     """
 
     sketches: SketchOptions
@@ -72,5 +74,6 @@ class Hosts:
     only: OnlyOptions = field(default_factory=OnlyOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
+    plot: Plot = None
     fail_on_find: FailOnFind = False
     local_time: LocalTime = False

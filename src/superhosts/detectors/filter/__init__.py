@@ -1,4 +1,4 @@
-"""The line-speed filter of Chen et al.: a bit array marks the pairs already seen, counters count the first packets.
+"""The line-speed filter (Cheng, Tang, 2013): a bit array marks the pairs already seen, counters count first packets.
 
 A new pair finds its bit clear only with probability 1 − fill, so each pair that does counts 1/(1 − fill). A host's
 estimate is its smallest counter. The filter lists a host when this estimate first reaches the threshold, which must
