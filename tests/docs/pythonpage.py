@@ -1,4 +1,4 @@
-"""Run the snippets of docs/python.md, and write what they print.
+"""Run the snippets of docs/guides/python.md, and write what they print.
 
     python tests/docs/pythonpage.py     # runs all snippets and writes their output again; read the difference
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "python.md"
+PAGE = ROOT / "docs" / "guides" / "python.md"
 CAPTURES = ROOT / "tests" / "first_hour" / "captures"
 SNIPPET = re.compile(
     r"(?:^<!-- (?P<mark>needs [\w ]+|not run: [^\n]*) -->\n+)?"
@@ -36,7 +36,7 @@ import json, sys
 snippets = json.load(sys.stdin)
 space = {"__name__": "__main__"}
 for number, (line, code) in enumerate(snippets):
-    exec(compile("\\n" * (line - 1) + code, "docs/python.md", "exec"), space)
+    exec(compile("\\n" * (line - 1) + code, "docs/guides/python.md", "exec"), space)
     print(f"\\x1e{number}\\x1e", end="", flush=True)
 """
 

@@ -1,4 +1,4 @@
-"""Every snippet of docs/python.md runs, and prints what the page shows."""
+"""Every snippet of docs/guides/python.md runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_page_is_written_with_what_its_snippets_print():
 
 def test_a_snippet_that_fails_is_found(tmp_path):
     (section,) = sections("## One\n\n```python\nimport superhosts as sh\n\nsh.Cub()\n```\n")
-    with pytest.raises(AssertionError, match=r'docs/python\.md", line 6'):
+    with pytest.raises(AssertionError, match=r'docs/guides/python\.md", line 6'):
         run(section, tmp_path)
     assert not is_as_shown("2\n", "1\n")
     assert is_as_shown("", "")
