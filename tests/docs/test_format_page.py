@@ -1,4 +1,4 @@
-"""docs/reference/format.md is true: a reader of 100 lines that follows it reads every golden file as the product does."""
+"""docs/reference/format.md is true: a reader of 100 lines that follows it reads golden files as the product does."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ NATS = typer.Option(metavar="URL", help="The NATS server of the link.")
 NKEY = typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts site enroll` wrote it.")
 SENT_OUTPUT = (
     "Or send them to syslog://HOST, webhook+https://HOST/PATH, alertmanager+http://HOST, smtp://HOST/?to=…, "
-    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE holds "
-    "addresses with secrets. May be given several times."
+    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE "
+    "holds addresses with secrets. May be given several times."
 )
 OUTPUT = typer.Option(
     "--output",
