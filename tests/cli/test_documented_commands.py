@@ -29,7 +29,8 @@ def command_lines(text: str) -> list[tuple[str, bool]]:
     inline = re.findall(r"`(superhosts [a-z][^`]*)`", text.replace("\n", " "))
     found = [*((line, False) for line in blocks), *((line, True) for line in inline)]
     lines = [(re.sub(r"^.*?(?=superhosts [a-z])", "", line), inline) for line, inline in found]
-    return [(line, inline) for line, inline in lines if "superhosts hub ready" not in line and line not in LABELS]
+    spoken = ("superhosts hub ready", "[OPTIONS]")  # a line of a log; how a command is written, in the reference
+    return [line for line in lines if line[0] not in LABELS and not any(words in line[0] for words in spoken)]
 
 
 def arguments_of(line: str) -> tuple[str, list[str]]:

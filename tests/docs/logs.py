@@ -1,7 +1,7 @@
 """Small logs for the pages of docs/: one morning in an office, as Zeek, Suricata and a table tell it.
 
-10.20.4.17 opens connections to 600 addresses, few of which answer. 10.20.0.53 is a resolver that asks 300 servers, which
-answer. 40 others talk to six servers each.
+10.20.4.17 opens connections to 600 addresses, few of which answer. 10.20.0.53 is a resolver that asks 250 servers, all
+of which answer. 40 others talk to six servers each.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python tests/docs/shellpage.py docs/start.md …     # runs the commands and writes their answers again
 
 A command is an indented line that begins with $; the indented lines below it are its answer. Every section (## heading)
-runs in a folder of its own that has the captures of the cookbook and the logs of `logs.py`. Times are left out, as in the
-cookbook (tests/first_hour/cookbook.py), which has the program that runs a command.
+runs in a folder of its own that has the captures of the cookbook and the logs of `logs.py`. Times are left out, as in
+the cookbook (tests/first_hour/cookbook.py), which has the program that runs a command.
 
-Other blocks of commands are not run, and the page says why: a comment `<!-- not run: WHY -->` holds for the section that
-it is in, or for the whole page if it is above the first section.
+Other blocks of commands are not run, and the page says why: a comment `<!-- not run: WHY -->` holds for the section
+that it is in, or for the whole page if it is above the first section.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from superhosts.cli._parsing import name_of
 MADE = "<!-- Made by `make manual` from the help of the commands: edit the help, not this page. -->"
 CONFIGURATION = "configuration.md"
 ABOUT_CONFIGURATION = """
-One TOML file holds the options of `scan`, `watch`, `edge` and `hub`. A key is an option without its dashes, and takes the
-same values; several values are a list, and a flag is `true` or `false`.
+One TOML file holds the options of `scan`, `watch`, `edge` and `hub`. A key is an option without its dashes, and takes
+the same values; several values are a list, and a flag is `true` or `false`.
 
 ```toml
 inner = ["10.0.0.0/8", "192.0.2.0/24"]    # for every command that has the option
