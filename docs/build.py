@@ -9,8 +9,8 @@ The pages are plain Markdown that reads well without the site. Before zensical b
 | commands in indented lines | blocks with a language, for colours and for a button that copies them |
 | comments for the tests | nothing |
 
-zensical checks all links and anchors, and a broken one fails the build. Nothing is loaded from other machines: no
-fonts, no scripts, and the search works on a disk, too.
+zensical checks all links and anchors, and a broken one fails the build. Nothing is loaded from other machines, neither
+fonts nor scripts. The pages can be read from a disk; the search needs a web server, such as `python -m http.server`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def stage(folder: Path) -> None:
             waiting += inside
         elif path.suffix == ".md":
             text, linked = relinked(path.read_text("utf-8"), path)
-            target.write_text(for_python_markdown(COMMENT.sub("", text)), "utf-8")
+            target.write_text(COMMENT.sub("", for_python_markdown(text)), "utf-8")
             waiting += linked
         else:
             shutil.copyfile(path, target)

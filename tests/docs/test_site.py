@@ -125,14 +125,10 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_lists_and_code_for_python_markdown() -> None:
-    text = "1. one\n   more\n\n       superhosts scan x\n\n2. two\n\n    $ ls\n    a\n\n    b\n\nEnd\n"
-    made = builder.for_python_markdown(text)
-    assert made == (
-        "1. one\n    more\n\n    ```bash\n    superhosts scan x\n    ```\n\n2. two\n\n    $ ls\n    a\n\n    b\n\nEnd\n"
-    )
-    assert builder.for_python_markdown("A:\n\n    $ ls\n    a\n\n    b\n\nB\n") == (
-        "A:\n\n```console\n$ ls\na\n\nb\n```\n\nB\n"
-    )
+    made = builder.for_python_markdown("1. one\n   more\n\n       superhosts scan x\n\n- two\n  more\n")
+    assert made == "1. one\n    more\n\n    ```bash\n    superhosts scan x\n    ```\n\n- two\n    more\n"
+    made = builder.for_python_markdown("A:\n\n    $ ls\n    a\n\n    b\n\n<!-- x -->\n\n    c\n")
+    assert made == "A:\n\n```console\n$ ls\na\n\nb\n```\n\n<!-- x -->\n\n```text\nc\n```\n"
 
 
 def test_pictures_are_what_the_program_draws() -> None:
