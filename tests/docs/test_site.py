@@ -102,7 +102,9 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     shutil.copy(DOCS / "zensical.toml", docs)
     config = (docs / "zensical.toml").read_text("utf-8")
     begin, end = config.index("nav = ["), config.index("\n]\n") + 3
-    (docs / "zensical.toml").write_text(config[:begin] + config[end:].replace('extra_css = ["site.css"]\n', ""), "utf-8")
+    (docs / "zensical.toml").write_text(
+        config[:begin] + config[end:].replace('extra_css = ["site.css"]\n', ""), "utf-8"
+    )
     for name, value in (("DOCS", docs), ("ROOT", tmp_path), ("CONFIG", docs / "zensical.toml")):
         monkeypatch.setattr(builder, name, value)
     (docs / "index.md").write_text("# Home\n\n[itself](index.md#home)\n")

@@ -64,6 +64,8 @@ def pages() -> dict[str, str]:
 def _index() -> str:
     lines = [MADE, "", "# Commands", "", DESCRIPTION, "", "| command | what it does |", "|---|---|"]
     lines += [f"| [`{words}`]({_file(words)}) | {_cell(entry.help)} |" for words, entry in COMMANDS.items()]
+    lines += ["", "`superhosts COMMAND --help` and `man superhosts-COMMAND` say the same as these pages."]
+    lines += ["`superhosts --install-completion` makes your shell complete commands, options and their values."]
     lines += ["", "## Exit status", "", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {_cell(text)} |" for status, text in STATUS.items()]
     lines += ["", "## Environment", "", "| variable | meaning |", "|---|---|"]
