@@ -53,8 +53,8 @@ def build(folder: Path) -> Path:
 
 
 def stage(folder: Path) -> None:
-    """Copy docs/ to a folder, changed as the site needs it, and everything of the project that its pages link to."""
-    waiting = [path for path in DOCS.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".toml")]
+    """Copy the pages to a folder, changed as the site needs them, and everything of the project that they link to."""
+    waiting = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".css")]
     done: set[Path] = set()
     while waiting:
         path = waiting.pop()
@@ -90,7 +90,7 @@ def listing(path: Path, inside: list[Path]) -> str:
 
 
 def relinked(text: str, page: Path) -> tuple[str, list[Path]]:
-    """Return a page with links as the site needs them, and the files outside of docs/ that they lead to."""
+    """Return a page with links as the site needs them, and what they lead to."""
     linked: list[Path] = []
 
     def moved(match: re.Match[str]) -> str:
@@ -98,8 +98,7 @@ def relinked(text: str, page: Path) -> tuple[str, list[Path]]:
         target = Path(os.path.normpath(page.parent / name))
         if re.match(r"[a-z]+:", match[2]) or not name or not target.exists():
             return match[0]
-        if not target.is_relative_to(DOCS):
-            linked.append(target)
+        linked.append(target)
         there = os.path.relpath(place(target), place(page).parent)
         return f"{match[1]}{there}{mark}{anchor}{match[3]}"
 
