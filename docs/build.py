@@ -10,7 +10,7 @@ The pages are plain Markdown that reads well without the site. Before zensical b
 | comments for the tests | nothing |
 
 zensical checks all links and anchors, and a broken one fails the build. Nothing is loaded from other machines, neither
-fonts nor scripts. The pages can be read from a disk; the search needs a web server, such as `python -m http.server`.
+fonts nor scripts, and pages and search work from a disk, too (`site.js`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 CONFIG = DOCS / "zensical.toml"
 COMMANDS_MARK = "  # commands"  # a line of the configuration, where the pages of all commands go
+WORKERS = "https://unpkg.com/iframe-worker/shim"  # what zensical loads for the search on a disk; site.js does it here
 LINK = re.compile(r"(!?\[[^\]\[]*\]\()([^()\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```|^ {4}.*?$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
@@ -49,12 +50,15 @@ def build(folder: Path) -> Path:
     (folder / CONFIG.name).write_text(config, "utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(folder / CONFIG.name)]
     subprocess.run(command, check=True)
+    for page in (folder / "site").rglob("*.html"):
+        own = os.path.relpath(folder / "site" / "site.js", page.parent)
+        page.write_text(page.read_text("utf-8").replace(WORKERS, own), "utf-8")
     return folder / "site"
 
 
 def stage(folder: Path) -> None:
     """Copy the pages to a folder, changed as the site needs them, and everything of the project that they link to."""
-    waiting = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".css")]
+    waiting = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".css", ".js")]
     done: set[Path] = set()
     while waiting:
         path = waiting.pop()

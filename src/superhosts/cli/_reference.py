@@ -155,7 +155,7 @@ def _prose(text: str) -> str:
 def _linked(text: str, name: str) -> str:
     """Return a page on which every other page that the help names is a link."""
     up = "../" * (name.count("/") + 1)
-    return re.sub(r"\bdocs/([a-z/]+/([a-z]+)\.md)", rf"[\2]({up}\1)", text)
+    return re.sub(r"\bdocs/([a-z/]+\.md)", rf"[docs/\1]({up}\1)", text)
 
 
 def _file(words: str) -> str:
