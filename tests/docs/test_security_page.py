@@ -59,3 +59,20 @@ def test_who_knows_the_key_hides_a_super_host_with_one_packet_for_each_array() -
     assert len(cube_with(KEY, pairs[:4]).super_hosts(1024)) == 1
     assert len(cube_with(KEY, pairs).super_hosts(1024)) == 0
     assert [str(row.host) for row in cube_with(OTHER, pairs).super_hosts(1024)] == ["10.1.2.3"]
+
+
+def test_who_has_the_key_and_a_sketch_can_test_a_guess() -> None:
+    cube = cube_with(KEY, [])
+    plain, bits = naive.Cube(cube.geometry._asdict(), KEY), cube.bits
+    mangled = naive.mangle(HOST, 32, plain.key)
+
+    def is_set(peer: int) -> bool:
+        row = naive.pair_hash(naive.fold(mangled, plain.key), naive.fold(peer, plain.key), plain.key) % 65_536
+        turned = [plain.turned(row, mangled, array) for array in range(plain.g["arrays"])]
+        columns = zip(plain.places(mangled), turned, strict=True)
+        return all(int(bits[column][place // 64]) >> place % 64 & 1 for column, place in columns)
+
+    assert all(is_set(int(peer)) for peer in PEERS)
+    passing = sum(is_set(1 << 31 | number) for number in range(4000))
+    mean = 4000 * len(PEERS) / 65_536  # 92; the standard deviation is below 10
+    assert mean - 50 < passing < mean + 50
