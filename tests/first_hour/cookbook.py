@@ -24,12 +24,12 @@ TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|(?:packets|records|rows)/s)\
 PROGRESS = re.compile(r"^ *\d+ %, .* left\n?", re.MULTILINE)  # of a command that takes long, on a busy machine
 SECONDS = re.compile(r'("seconds": )[\d.e-]+')
 FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")  # of a key that is new each time
-HEAD = """# Cookbook
+HEAD = """<!-- Made from tests/first_hour/questions.md: edit that file, then run `python tests/first_hour/cookbook.py`. -->
 
-The questions that operators ask in the first hour, each with a command and its answer. The captures are in
-[tests/first_hour/captures](../tests/first_hour/captures), so you can try all of it. This page is made from
-`tests/first_hour/questions.md` by the tests, which run every command: edit that file, then run
-`python tests/first_hour/cookbook.py`.
+# Cookbook
+
+The questions of the first hour, each with a command and its answer. The captures are in
+[tests/first_hour/captures](../tests/first_hour/captures), so you can try all of it.
 """
 
 
