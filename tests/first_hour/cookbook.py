@@ -24,7 +24,7 @@ TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|(?:packets|records|rows)/s)\
 PROGRESS = re.compile(r"^ *\d+ %, .* left\n?", re.MULTILINE)  # of a command that takes long, on a busy machine
 SECONDS = re.compile(r'("seconds": )[\d.e-]+')
 FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")  # of a key that is new each time
-HEAD = """<!-- Made from tests/first_hour/questions.md: edit that file, then run `python tests/first_hour/cookbook.py`. -->
+HEAD = """<!-- Made from tests/first_hour/questions.md: edit that, then run python tests/first_hour/cookbook.py. -->
 
 # Cookbook
 
