@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual test test-gpu chaos fuzz threads lint check format bench figures clean
+.PHONY: demo manual docs test test-gpu chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -43,9 +43,14 @@ lint: $(MARK)
 
 check: lint test
 
-# The manual pages, from the texts of the help.
+# The manual pages and the reference of commands and of the configuration file, from the texts of the help.
 manual: $(MARK)
 	$(BIN)/python -m superhosts.cli._manual man
+	$(BIN)/python -m superhosts.cli._reference docs/reference
+
+# The documentation as a site, in build/docs/site; a broken link is an error.
+docs: $(MARK)
+	$(BIN)/python docs/build.py
 
 format: $(MARK) manual
 	$(BIN)/ruff format src tests benchmarks docs examples
@@ -55,7 +60,7 @@ bench: $(MARK)
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python benchmarks/cpu.py
 
-# The comparison of docs/results.md and its figures: the paper's experiment, then errors over memory. An hour on 16 cores.
+# The comparison of docs/explanation/results.md and its figures: the paper's experiment, then errors over memory. An hour on 16 cores.
 MEMORIES := 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB
 ROWS := benchmarks/results/compare-$(shell uname -m)-$(shell date -u +%F)
 figures: $(MARK)

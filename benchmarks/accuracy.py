@@ -1,4 +1,4 @@
-"""Measure the accuracy figures of docs/results.md: `python benchmarks/accuracy.py [--quick] [--only ...]`.
+"""Measure the accuracy figures of docs/explanation/results.md: `python benchmarks/accuracy.py [--quick] [--only ...]`.
 
 ftr       total false rate of cube (also dense and planned), cbaa, filter and pair sample at 5 M, 20 M and 50 M flows
 low       total false rate at thresholds of 2, 5 and 10, with 100 k flows

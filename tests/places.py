@@ -10,3 +10,10 @@ ROOT = TESTS.parent
 # Real captures with exact answers, and inputs that once broke the program. Tests skip if they are missing.
 DATA = Path(os.environ.get("SUPERHOSTS_DATA", ROOT.parent / "shared" / "data"))
 REPRO = Path(os.environ.get("SUPERHOSTS_REPRO", ROOT.parent / "shared" / "repro"))
+DOCS = ROOT / "docs"
+
+
+def fleet_guide() -> str:
+    """Return the text of all pages about fleets: guides, sizes and counters."""
+    pages = [*sorted((DOCS / "guides" / "fleet").glob("*.md")), DOCS / "guides" / "sizing.md"]
+    return "\n".join(page.read_text(encoding="utf-8") for page in (*pages, DOCS / "reference" / "counters.md"))

@@ -1,4 +1,4 @@
-"""What operators copy: units, the container files and the commands in docs/operating.md fit the program as it is."""
+"""What operators copy: units, the container files and the commands in docs/guides/fleet fit the program as it is."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from commands import parsed_commands
+from places import fleet_guide
 from superhosts.cli import GROUPS
 from superhosts.cli.edge import status_counters
 from superhosts.fleet.edge import EdgeCounters
@@ -38,7 +39,7 @@ ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 UNITS = {path.name: path for path in (DEPLOY / "systemd").glob("*.service")}
 LIVE = "superhosts-edge-live@.service"
-DOC = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+DOC = fleet_guide()
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 EDGES = {name: service for name, service in SERVICES.items() if name not in ("keys", "hub")}
@@ -304,7 +305,7 @@ def test_the_container_file_takes_what_is_there_and_is_not_root() -> None:
 def table(title: str) -> list[str]:
     """The names in the first column of the table below a line that begins so, the first one behind its chapter."""
     chapter, _, begin = title.partition(" / ")
-    text = DOC[DOC.index(f"\n### {chapter}") :]
+    text = DOC[DOC.index(f"\n## {chapter}") :]
     text = text[text.index(f"\n{begin}") + 1 :] if begin else text
     rows = text[text.index("|---|") :].splitlines()[1:]
     names = []
@@ -339,9 +340,3 @@ def test_every_counter_of_a_scan_is_explained_by_its_name_in_the_status() -> Non
 def test_the_source_package_has_the_deployment() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     assert "deploy" in tool["hatch"]["build"]["targets"]["sdist"]["include"]
-
-
-def test_links_of_the_document_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", DOC)
-    assert targets
-    assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []

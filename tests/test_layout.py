@@ -1,4 +1,4 @@
-"""The structure that docs/design.md describes is the structure of the code."""
+"""The structure that docs/explanation/design.md describes is the structure of the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 PACKAGE = ROOT / "src" / "superhosts"
-DESIGN = (ROOT / "docs" / "design.md").read_text()
+DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 # Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks,
 # sizes, the thread pool, columns of addresses, formulas of the planner.
 TOOLS = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from places import ROOT
+from places import fleet_guide
 from superhosts.notices import ERROR, INFO, WARNING, Notice, json_line, text_line
 
 NOON = datetime(2026, 11, 14, 12, 0, 0, 123456, UTC)
@@ -58,8 +58,8 @@ def test_the_event_of_other_lines_follows_from_their_words(text: str, event: str
 
 
 def test_every_phrase_that_the_manual_tells_operators_to_look_for_is_a_warning() -> None:
-    """The tables of docs/operating.md name lines of the log by their capitals."""
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    """The tables of docs/guides/fleet name lines of the log by their capitals."""
+    page = fleet_guide()
     phrases = set(re.findall(r'"((?:[A-Z]{3,}|[A-Z]{2,} [A-Z]{2,})[A-Z ]*)"', page))
     assert len(phrases) > 8
     for phrase in phrases:

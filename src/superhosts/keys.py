@@ -1,6 +1,6 @@
 """Where the secret key of a sketch comes from.
 
-Whoever knows the key can hide a super host with three packets and read addresses from a sketch. So commands never fall
+Whoever knows the key can hide a super host with five packets and read addresses from a sketch. So commands never fall
 back on a key that others know. They take the first of these:
 
 1. the file that `--key-file` names; the word `public` stands for the key that is part of the source,

@@ -1,4 +1,4 @@
-"""The queries of docs/clickhouse.md in a real ClickHouse give the rows of `superhosts scan` on the same packets.
+"""The queries of docs/guides/clickhouse.md in a real ClickHouse give the rows of `superhosts scan` on the same packets.
 
 chDB is ClickHouse as a library. It runs in a process of its own, as its threads and those of tests should not meet.
 Where a `clickhouse` program is installed, it runs the same queries.
@@ -25,7 +25,9 @@ from commands import process
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "clickhouse"
-QUERIES = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "clickhouse.md").read_text(encoding="utf-8"), re.DOTALL)
+QUERIES = re.findall(
+    r"```sql\n(.*?)```", (ROOT / "docs" / "guides" / "clickhouse.md").read_text(encoding="utf-8"), re.DOTALL
+)
 START = 1_700_000_100  # seconds
 CHDB = """
 import json, sys

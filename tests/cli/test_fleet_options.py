@@ -16,7 +16,7 @@ import pytest
 import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
-from places import ROOT
+from places import fleet_guide
 from superhosts.cli._console import tell
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
@@ -248,7 +248,7 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
     assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
     counters = json.loads((tmp_path / "spool" / "status.json").read_text())["scan"]
-    manual = (ROOT / "docs" / "operating.md").read_text()
+    manual = fleet_guide()
     assert [name for name in counters if f"`{name}`" not in manual] == []
     assert (counters["packets"], counters["cut"]) == (29, 0)
 

@@ -1,4 +1,4 @@
-"""Run the snippets of docs/python.md, and write what they print.
+"""Run the snippets of docs/guides/python.md and of the README, and write what they print.
 
     python tests/docs/pythonpage.py     # runs all snippets and writes their output again; read the difference
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "python.md"
+PAGES = (ROOT / "docs" / "guides" / "python.md", ROOT / "README.md")
 CAPTURES = ROOT / "tests" / "first_hour" / "captures"
 SNIPPET = re.compile(
     r"(?:^<!-- (?P<mark>needs [\w ]+|not run: [^\n]*) -->\n+)?"
@@ -33,10 +33,10 @@ SNIPPET = re.compile(
 # Runs the snippets of a section, given as JSON on standard input; prints a mark after what each of them prints.
 RUNNER = """
 import json, sys
-snippets = json.load(sys.stdin)
+page, snippets = json.load(sys.stdin)
 space = {"__name__": "__main__"}
 for number, (line, code) in enumerate(snippets):
-    exec(compile("\\n" * (line - 1) + code, "docs/python.md", "exec"), space)
+    exec(compile("\\n" * (line - 1) + code, page, "exec"), space)
     print(f"\\x1e{number}\\x1e", end="", flush=True)
 """
 
@@ -51,8 +51,9 @@ class Snippet(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The snippets below a heading."""
+    """The snippets below a heading of a page."""
 
+    page: str
     title: str
     snippets: list[Snippet]
     needs: list[str]
@@ -63,7 +64,7 @@ class Section(NamedTuple):
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-def sections(text: str) -> Iterator[Section]:
+def sections(text: str, page: str = "page.md") -> Iterator[Section]:
     """Yield the sections of a page that have snippets."""
     starts = [match.start() for match in re.finditer(r"^## ", text, re.MULTILINE)]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -78,7 +79,7 @@ def sections(text: str) -> Iterator[Section]:
             line = text.count("\n", 0, match.start("code")) + 1
             snippets.append(Snippet(line, match["code"], match["shown"] or "", match.span()))
         if snippets:
-            yield Section(title, snippets, needs)
+            yield Section(page, title, snippets, needs)
 
 
 def prepare(folder: Path) -> None:
@@ -97,7 +98,7 @@ def run(section: Section, folder: Path) -> list[str]:
     warnings = "default" if section.needs else "error"  # Other packages warn of each other's versions.
     ended = subprocess.run(
         [sys.executable, "-W", warnings, "-c", RUNNER],
-        input=json.dumps([(snippet.line, snippet.code) for snippet in section.snippets]),
+        input=json.dumps([section.page, [(snippet.line, snippet.code) for snippet in section.snippets]]),
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -135,4 +136,5 @@ def rewritten(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text()))
+    for each in PAGES:
+        each.write_text(rewritten(each.read_text()))

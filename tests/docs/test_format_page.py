@@ -1,4 +1,4 @@
-"""docs/format.md is true: a reader of 100 lines that follows it reads every golden file as the product does."""
+"""docs/reference/format.md is true: a reader of 100 lines that follows it reads golden files as the product does."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import pytest
 import naive
 import superhosts as sh
 from golden.make import KEY, OFFICE, SITE, pairs
-from places import ROOT, TESTS
+from places import DOCS, TESTS
 from superhosts.cubefile.container import CubeReader
 from superhosts.detectors.registry import DETECTORS
 
-READER, PAGE = ROOT / "docs" / "read_cube.py", (ROOT / "docs" / "format.md").read_text()
+READER, PAGE = DOCS / "reference" / "read_cube.py", (DOCS / "reference" / "format.md").read_text()
 GOLDEN = [path for path in sorted((TESTS / "golden").glob("*/*.cube")) if path.parent.name != "v1"]
 CUBES = [path for path in GOLDEN if re.match("cube|rows|bits|union|site|prefix|empty", path.name)]
 

@@ -11,7 +11,7 @@ from places import ROOT
 
 PAGES = [
     *ROOT.glob("*.md"),
-    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "examples").glob("*.md"),
     *ROOT.glob("deploy/**/*.md"),
 ]
@@ -42,11 +42,11 @@ def test_links_lead_somewhere(page):
 def test_pages_of_docs_are_linked_from_the_readme_or_a_page_that_it_links():
     """A page that no link leads to is not found."""
     linked = {ROOT / "README.md"}
-    for _ in range(2):
+    for _ in range(3):
         for page in list(linked):
             names = (link.partition("#")[0] for link in LINK.findall(page.read_text()))
             linked |= {(page.parent / name).resolve() for name in names if name.endswith(".md")}
-    assert set((ROOT / "docs").glob("*.md")) <= linked
+    assert set((ROOT / "docs").rglob("*.md")) <= linked
 
 
 def test_a_broken_link_is_found(tmp_path):

@@ -1,12 +1,12 @@
-"""Every snippet of docs/python.md runs, and prints what the page shows."""
+"""Every snippet of docs/guides/python.md and of the README runs, and prints what the page shows."""
 
 from __future__ import annotations
 
 import pytest
 
-from docs.pythonpage import PAGE, is_as_shown, rewritten, run, sections
+from docs.pythonpage import PAGES, is_as_shown, rewritten, run, sections
 
-SECTIONS = list(sections(PAGE.read_text()))
+SECTIONS = [section for page in PAGES for section in sections(page.read_text(), page.name)]
 PAGE_OF_TWO = """# Page
 
 ## One
@@ -39,7 +39,7 @@ print(open("office.pcap.gz", "rb").read(2))
 """
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.title}")
 def test_snippets_print_what_the_page_shows(section, tmp_path):
     if section.missing:
         pytest.skip(f"needs {', '.join(section.missing)}")
@@ -50,6 +50,7 @@ def test_snippets_print_what_the_page_shows(section, tmp_path):
 def test_the_page_has_sections_with_snippets():
     assert len(SECTIONS) >= 7
     assert all(section.snippets for section in SECTIONS)
+    assert {section.page for section in SECTIONS} == {"python.md", "README.md"}
 
 
 def test_a_page_is_written_with_what_its_snippets_print():
@@ -62,7 +63,7 @@ def test_a_page_is_written_with_what_its_snippets_print():
 
 def test_a_snippet_that_fails_is_found(tmp_path):
     (section,) = sections("## One\n\n```python\nimport superhosts as sh\n\nsh.Cub()\n```\n")
-    with pytest.raises(AssertionError, match=r'docs/python\.md", line 6'):
+    with pytest.raises(AssertionError, match=r'page\.md", line 6'):
         run(section, tmp_path)
     assert not is_as_shown("2\n", "1\n")
     assert is_as_shown("", "")

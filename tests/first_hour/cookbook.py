@@ -20,15 +20,16 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 QUESTIONS, PAGE = HERE / "questions.md", HERE.parent.parent / "docs" / "cookbook.md"
 INDENT, PROMPT = "    ", "    $ "
-TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|(?:packets|records)/s)\b)")  # they differ from run to run
+TIMES = re.compile(r"\b\d[\d,.]*(?: [kM])?( (?:s|ms|(?:packets|records|rows)/s)\b)")  # they differ from run to run
+PROGRESS = re.compile(r"^ *\d+ %, .* left\n?", re.MULTILINE)  # of a command that takes long, on a busy machine
 SECONDS = re.compile(r'("seconds": )[\d.e-]+')
 FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")  # of a key that is new each time
-HEAD = """# Cookbook
+HEAD = """<!-- Made from tests/first_hour/questions.md: edit that, then run python tests/first_hour/cookbook.py. -->
 
-The questions that operators ask in the first hour, each with a command and its answer. The captures are in
-[tests/first_hour/captures](../tests/first_hour/captures), so you can try all of it. This page is made from
-`tests/first_hour/questions.md` by the tests, which run every command: edit that file, then run
-`python tests/first_hour/cookbook.py`.
+# Cookbook
+
+The questions of the first hour, each with a command and its answer. The captures are in
+[tests/first_hour/captures](../tests/first_hour/captures), so you can try all of it.
 """
 
 
@@ -77,7 +78,7 @@ def run(command: str, folder: Path) -> list[str]:
         stderr=subprocess.STDOUT,
         check=False,
     )
-    text = TIMES.sub(r"…\1", ended.stdout.decode().rstrip())
+    text = TIMES.sub(r"…\1", PROGRESS.sub("", ended.stdout.decode()).rstrip())
     text = FINGERPRINT.sub("…", SECONDS.sub(r"\1…", text))
     return [(INDENT + line).rstrip() for line in text.splitlines()]
 

@@ -607,7 +607,7 @@ def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
 
 def documented(tmp_path: Path, port: int) -> Path:
     """The configuration of a server of one's own as the guide gives it, and keys for it."""
-    guide = (ROOT / "docs" / "operating.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "fleet" / "links.md").read_text()
     start = guide.index('    jetstream { store_dir: "/var/lib/nats"')
     text = guide[start : guide.index("\n\n", start)].replace("/var/lib/nats", str(tmp_path / "store"))
     for site in ("hub", "ams"):

@@ -1,4 +1,4 @@
-"""Two folders that rsync synchronises, by the two commands of docs/operating.md."""
+"""Two folders that rsync synchronises, by the two commands of docs/guides/fleet/links.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from superhosts.fleet.files import SETTLE, FileReceiver, FileSender
 from superhosts.pipeline.settings import Settings
 from traffic import content
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "fleet" / "links.md"
 SITE = "ams"
 
 

@@ -1,4 +1,4 @@
-"""Leaf nodes and clusters of real nats-servers, configured as docs/operating.md says."""
+"""Leaf nodes and clusters of real nats-servers, configured as docs/guides/fleet/links.md says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from superhosts.fleet.nats.setup import find_server
 from superhosts.fleet.nats.wire import CONSUMER, STREAM
 from superhosts.fleet.spool import Spool
 
-GUIDE = (ROOT / "docs" / "operating.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "fleet" / "links.md").read_text()
 TIMING = Timing(first_pause=0.1, last_pause=0.5, look=0.2)
 SIZE = 3_000_000  # bytes of a sketch: several pieces
 

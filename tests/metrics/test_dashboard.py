@@ -19,7 +19,7 @@ DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "superhost
 CASES = Path(__file__).parent / "rules_test.yml"
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 # The page lists what the endpoint has: test_documented.py compares them.
-PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 KINDS = dict(re.findall(r"(?m)^\| `(superhosts_\w+)` \| (\w+) \|", PAGE))
 SAMPLES = {
     f"{name}{ending}"

@@ -1,4 +1,4 @@
-"""docs/metrics.md, the dashboard and the rules name metrics that exist, and the page names all of them."""
+"""docs/reference/metrics.md, the dashboard and the rules name metrics that exist, and the page names all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts.metrics.readings import of_roster
 from traffic import three_windows, write
 from waiting import wait_for
 
-PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 LIVE_ONLY = {"superhosts_ring_fullness_ratio"}  # needs the right to capture; another test asks for it
 
 

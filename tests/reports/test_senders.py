@@ -690,7 +690,7 @@ def test_ids_depend_on_the_content_alone() -> None:
 
 
 def test_the_page_of_destinations_names_every_scheme_and_option() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "destinations.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "destinations.md").read_text(encoding="utf-8")
     for scheme in SENDERS:
         assert f"`{scheme}:" in page
         if scheme != "apprise":

@@ -56,7 +56,7 @@ def say_what_leaves(secret: bytes | str | None) -> None:
 def warn_if_public(secret: bytes | str | None) -> None:
     """Warn of a key that everybody knows; for edges and hubs, once they are ready."""
     if secret_of(secret) == DEFAULT_KEY:
-        danger = "anyone can read addresses from the sketches, and hide a super host with three packets"
+        danger = "anyone can read addresses from the sketches, and hide a super host with five packets"
         tell(f"warning: the key in use is public: {danger}; {MAKE_ONE}")
 
 

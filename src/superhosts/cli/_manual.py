@@ -61,15 +61,20 @@ def _command_page(words: str, command: Any) -> str:
     lines += [f"\\fI{_escaped(piece)}\\fR" for piece in command.collect_usage_pieces(None)[1:]]
     lines += [".SH DESCRIPTION", *_paragraphs(first)]
     lines += [line for paragraph in rest for line in _paragraphs(paragraph)]
-    shown = [each for each in command.params if not getattr(each, "hidden", False)]
-    panels: dict[str, list[Any]] = {"ARGUMENTS": [], "OPTIONS": []}
-    for each in shown:
-        is_argument = each.param_type_name == "argument"
-        panels.setdefault("ARGUMENTS" if is_argument else (each.rich_help_panel or "OPTIONS").upper(), []).append(each)
-    for panel, members in panels.items():
-        lines += [f".SH {panel}", *(line for each in members for line in _parameter(each))] if members else []
+    for panel, members in panels_of(command).items():
+        lines += [f".SH {panel.upper()}", *(line for each in members for line in _parameter(each))]
     lines += [".SH SEE ALSO", f".BR {PROGRAM} (1)"]
     return _joined(lines)
+
+
+def panels_of(command: Any) -> dict[str, list[Any]]:
+    """Return the arguments and options of a command by the panel of the help that shows them."""
+    panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+    for each in command.params:
+        if not getattr(each, "hidden", False):
+            is_argument = each.param_type_name == "argument"
+            panels.setdefault("Arguments" if is_argument else each.rich_help_panel or "Options", []).append(each)
+    return {panel: members for panel, members in panels.items() if members}
 
 
 def _title(page: str, text: str) -> Iterator[str]:
@@ -100,11 +105,12 @@ def _parameter(parameter: Any) -> Iterator[str]:
     else:
         names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in sorted(parameter.opts, key=len, reverse=True))
         yield names if parameter.is_flag else f"{names} \\fI{_escaped(str(parameter.metavar))}\\fR"
-    default = _default(parameter)
+    default = default_of(parameter)
     yield _line(str(parameter.help) + (f" Default: {default}." if default else ""))
 
 
-def _default(parameter: Any) -> str:
+def default_of(parameter: Any) -> str:
+    """Return the default of an option as a person would write it; nothing if it has none."""
     shown, value = parameter.show_default, parameter.default
     if isinstance(shown, str):
         return shown

@@ -122,8 +122,8 @@ NATS = typer.Option(metavar="URL", help="The NATS server of the link.")
 NKEY = typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts site enroll` wrote it.")
 SENT_OUTPUT = (
     "Or send them to syslog://HOST, webhook+https://HOST/PATH, alertmanager+http://HOST, smtp://HOST/?to=…, "
-    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/destinations.md); @FILE holds "
-    "addresses with secrets. May be given several times."
+    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE "
+    "holds addresses with secrets. May be given several times."
 )
 OUTPUT = typer.Option(
     "--output",
@@ -199,7 +199,7 @@ KeepEvidence = Annotated[
     typer.Option(
         "--evidence",
         help="Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
-        "resolver and others (docs/evidence.md). Saved sketches have that sample, too.",
+        "resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too.",
     ),
 ]
 EvidencePairs = Annotated[
@@ -279,7 +279,7 @@ Metrics = Annotated[
         metavar="HOST:PORT",
         callback=check_place,
         help="Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "
-        "0.0.0.0:9105 everybody. Needs the packages of the extra metrics (docs/metrics.md).",
+        "0.0.0.0:9105 everybody. Needs the packages of the extra metrics (docs/reference/metrics.md).",
     ),
 ]
 Output = Annotated[list[str], OUTPUT]

@@ -1,4 +1,6 @@
-"""How well a list of super hosts matches the truth: the paper's scores, with its boundary corrected (docs/paper.md).
+"""How well a list of super hosts matches the truth: the paper's scores, with its boundary corrected.
+
+docs/explanation/paper.md says why.
 
 With H the hosts of at least θ peers: FNR = missed / |H|, FPR = reported with fewer than θ peers / |H|, FTR = FNR + FPR.
 FPR is relative to |H|, not to all other hosts, of which there are millions: it may exceed 1.

@@ -1,7 +1,7 @@
 """Limits on what one site can use of a hub, and on how much the hub logs about it.
 
 An enrolled site may still be broken or hostile. Whatever it sends, the other sites are served: each site has its own
-share of the queue, of the windows, of the disk and of the log. `docs/operating.md` lists these limits.
+share of the queue, of the windows, of the disk and of the log. `docs/guides/fleet/hostile.md` lists these limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What Prometheus reads: the counters of a program's parts, under one name each.
 
 Each function here reads one part (a scan, a spool, a hub) and returns a reading: a function that yields the metrics as
-they are now. docs/metrics.md lists them all.
+they are now. docs/reference/metrics.md lists them all.
 """
 
 from __future__ import annotations

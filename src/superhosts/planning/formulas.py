@@ -1,6 +1,6 @@
 """Exact results for columns and labels: their errors, the tests for a threshold, and the shape for a memory size.
 
-Symbols as in docs/paper.md: g rows of a column, θ the threshold, T = θ/g.
+Symbols as in docs/explanation/paper.md: g rows of a column, θ the threshold, T = θ/g.
 """
 
 from __future__ import annotations

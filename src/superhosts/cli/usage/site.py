@@ -57,7 +57,7 @@ class Rotate:
     """Give an enrolled site a new key, and print its new token.
 
     The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
-    nothing. The key of sketches stays the same: sketches of two keys cannot be merged (docs/operating.md, Keys).
+    nothing. The key of sketches stays the same: sketches of two keys cannot be merged (docs/guides/fleet/keys.md).
 
     Example: superhosts site rotate ams --grace 1d > ams.token
     """

@@ -35,7 +35,7 @@ class Watch:
 
     On a terminal a table shows the hosts of the open window so far, the last windows, the packets per second, packets
     that were dropped, and how full the ring is. Elsewhere every window is written once, when it closes. No hub is
-    needed. To capture needs rights: docs/live.md says how to give them.
+    needed. To capture needs rights: docs/guides/live.md says how to give them.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once. SIGHUP reloads rules, lists, --threshold, --top and

@@ -1,7 +1,8 @@
 """CBAA, the paper's detector: a cube of bit arrays whose column numbers encode the hosts' addresses.
 
 `Cbaa` is the paper's algorithm with its errata corrected, with two half-size validating arrays instead of one, and with
-the estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices (docs/paper.md lists them).
+the estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices, which
+docs/explanation/paper.md lists.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ FRAME_BYTES = 2048  # the kernel asks for it, and does not use it
 RETIRE = 50  # milliseconds after which the kernel hands over a block that is not full
 RIGHT = (
     "needs the right to capture (CAP_NET_RAW): run as root, or give it to a copy of the Python interpreter "
-    "(setcap cap_net_raw+ep), or run a systemd unit with AmbientCapabilities=CAP_NET_RAW (see docs/live.md)"
+    "(setcap cap_net_raw+ep), or run a systemd unit with AmbientCapabilities=CAP_NET_RAW (see docs/guides/live.md)"
 )
 LINUX_ONLY = "capturing works on Linux only; elsewhere: tcpdump -U -w - | superhosts scan -"
 

@@ -42,7 +42,7 @@ BLOCK_PACKETS = 131_072
 CHECKED = 1.0  # seconds between two looks for an interface that is gone
 LINGER = 3 * RETIRE / 1000  # seconds without a block after which a stopped reader has everything
 LONGEST_LINGER = 1.0
-ADVICE = "see docs/live.md: a larger ring (?ring=256MiB), --filter, or more readers (?readers=2)"
+ADVICE = "see docs/guides/live.md: a larger ring (?ring=256MiB), --filter, or more readers (?readers=2)"
 
 
 class LiveSource(Source):

@@ -1,0 +1,146 @@
+"""The documentation builds as a site: offline, without a broken link, with every page, and as the Markdown means it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from places import DOCS, ROOT
+
+PAGES = sorted(DOCS.rglob("*.md"))
+COUNTED = ("pre", "table", "li", "ol", "ul", "h2", "h3", "img")
+
+
+def load_builder() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_builder", DOCS / "build.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+builder = load_builder()
+
+
+def need_zensical() -> None:
+    if importlib.util.find_spec("zensical") is None:
+        assert not os.environ.get("SUPERHOSTS_NEED_DOCS"), "zensical is not installed"
+        pytest.skip("needs zensical: pip install 'superhosts[docs]'")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need_zensical()
+    folder = tmp_path_factory.mktemp("docs") / "built"
+    command = [sys.executable, str(DOCS / "build.py"), str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder / "site"
+
+
+class Article(HTMLParser):
+    """Counts the elements of the article of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self._inside = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "article":
+            self._inside += 1
+        elif self._inside and tag in COUNTED:
+            self.counts[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside -= tag == "article"
+
+
+def test_every_page_has_the_elements_that_its_markdown_has(site: Path) -> None:
+    """zensical reads Markdown as Python-Markdown does; the pages are written as CommonMark."""
+    for page in PAGES:
+        article = Article()
+        article.feed((site / page.relative_to(DOCS)).with_suffix(".html").read_text("utf-8"))
+        meant = MarkdownIt("commonmark").enable("table").render(page.read_text("utf-8"))
+        expected = Counter(tag for tag in re.findall(r"<(\w+)", meant) if tag in COUNTED)
+        assert article.counts == expected, page
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|img|iframe|source)[^>]*\bsrc=\"?(?:https?:)?//|<link[^>]*\bhref=\"?(?:https?:)?//")
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    assert [path for path in pages if loaded.search(path.read_text("utf-8"))] == []
+    styles = [path for path in site.rglob("*.css") if re.search(r"url\([\"']?(?:https?:)?//", path.read_text("utf-8"))]
+    assert styles == []
+
+
+def test_files_of_the_project_that_pages_link_to_are_there(site: Path) -> None:
+    assert (site / "project" / "deploy" / "prometheus" / "rules.yml").exists()
+    assert "superhosts-hub.service" in (site / "project" / "deploy" / "systemd" / "index.html").read_text("utf-8")
+    assert (site / "project" / "tests" / "first_hour" / "captures" / "office.pcap.gz").exists()
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_zensical()
+    docs = tmp_path / "docs"
+    (docs / "reference" / "commands").mkdir(parents=True)
+    shutil.copy(DOCS / "zensical.toml", docs)
+    config = (docs / "zensical.toml").read_text("utf-8")
+    begin, end = config.index("nav = ["), config.index("\n]\n") + 3
+    (docs / "zensical.toml").write_text(
+        config[:begin] + config[end:].replace('extra_css = ["site.css"]\n', ""), "utf-8"
+    )
+    for name, value in (("DOCS", docs), ("ROOT", tmp_path), ("CONFIG", docs / "zensical.toml")):
+        monkeypatch.setattr(builder, name, value)
+    (docs / "index.md").write_text("# Home\n\n[itself](index.md#home)\n")
+    assert (builder.build(tmp_path / "good") / "index.html").exists()
+    for link in ("gone.md", "index.md#gone"):
+        (docs / "index.md").write_text(f"# Home\n\n[gone]({link})\n")
+        with pytest.raises(subprocess.CalledProcessError):
+            builder.build(tmp_path / "bad")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def names(entries: list[Any]) -> list[str]:
+        values = [value for entry in entries for value in entry.values()]
+        return [name for value in values for name in (names(value) if isinstance(value, list) else [value])]
+
+    listed = names(tomllib.loads((DOCS / "zensical.toml").read_text("utf-8"))["project"]["nav"])
+    made = {page for page in PAGES if page.parent.name == "commands" and page.stem != "index"}
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES if page not in made)
+    assert builder.COMMANDS_MARK in (DOCS / "zensical.toml").read_text("utf-8").splitlines()
+
+
+def test_lists_and_code_for_python_markdown() -> None:
+    made = builder.for_python_markdown("1. one\n   more\n\n       superhosts scan x\n\n- two\n  more\n")
+    assert made == "1. one\n    more\n\n    ```bash\n    superhosts scan x\n    ```\n\n- two\n    more\n"
+    made = builder.for_python_markdown("A:\n\n    $ ls\n    a\n\n    b\n\n<!-- x -->\n\n    c\n")
+    assert made == "A:\n\n```console\n$ ls\na\n\nb\n```\n\n<!-- x -->\n\n```text\nc\n```\n"
+
+
+def test_pictures_are_what_the_program_draws() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import draw, json; print(json.dumps(draw.pictures()))"],
+        cwd=DOCS / "images",
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{DOCS / 'images'}", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name, drawn in json.loads(ended.stdout).items():
+        assert (DOCS / "images" / name).read_text("utf-8") == drawn, "python docs/images/draw.py draws it anew"

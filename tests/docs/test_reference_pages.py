@@ -1,0 +1,58 @@
+"""The pages about rows and about the wire name what the code has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from places import DOCS
+from superhosts.fleet.nats import telling, wire
+from superhosts.fleet.nats.token import PREFIX, VERSION, Token
+from superhosts.fleet.parcels import DIGITS
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
+from superhosts.reports.rows import COLUMNS, HUB_COLUMNS
+
+ROWS = (DOCS / "reference" / "rows.md").read_text("utf-8")
+WIRE = (DOCS / "reference" / "wire.md").read_text("utf-8")
+
+
+def first_cells(text: str) -> list[str]:
+    """Return the names in code of the first column of all tables."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_the_page_of_rows_has_every_column_in_order() -> None:
+    head = first_cells(ROWS[: ROWS.index("\n## ")])
+    assert head == list(COLUMNS)
+    assert set(HUB_COLUMNS) - set(COLUMNS) <= set(first_cells(ROWS[ROWS.index("\n## Rows of a hub") :]))
+
+
+@pytest.mark.parametrize("mark", ["partial", "revision", "counts", "filter", "sampling", "drops", "pattern", "reason"])
+def test_the_page_of_rows_has_the_marks_of_some_rows(mark: str) -> None:
+    assert mark in first_cells(ROWS)
+
+
+def test_the_page_of_the_wire_has_subjects_and_headers() -> None:
+    named = set(first_cells(WIRE))
+    assert {wire.CHUNKS.replace("*", "SITE"), wire.QUESTIONS.replace("*", "SITE")} <= named
+    chunk = wire.Chunk("20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube", 0, 10, 10)
+    told = telling.Telling(telling.WIRE, "1", 1, telling.Spooled(1, 1), "notice").headers()
+    assert {*chunk.headers("1"), *told} <= named
+    assert f"the version of the messages: {telling.wire_text(telling.WIRE)}" in WIRE
+    assert {MERGED, REFUSED, RESEND} <= named
+    assert f"`{wire.STREAM}`, whose consumer is `{wire.CONSUMER}`" in WIRE
+
+
+def test_the_page_of_the_wire_has_the_limits() -> None:
+    words = " ".join(WIRE.split())
+    for number in (wire.MAX_PIECES, wire.MIN_STEP, wire.QUESTION, MAX_REASON):
+        assert f"{number:,} " in words
+    sizes = (wire.CHUNK >> 10, wire.HEADERS >> 10, wire.LARGEST >> 30)
+    assert "{} KiB and {} KiB more".format(*sizes) in words
+    assert f"pieces and {sizes[2]} GiB" in words
+    assert f"first {DIGITS} hexadecimal digits" in words
+    assert all(f'"{name}": …' in words for name in Receipt._fields)
+    assert f"`{PREFIX}{VERSION}_…`" in words
+    assert all(f"`{name}`" in words for name in Token.__dataclass_fields__)
