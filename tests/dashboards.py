@@ -36,9 +36,15 @@ KNOWN = {  # what is known of some hosts: label, pattern and its reason
 }
 EVIDENCE = {
     "pairs": 212,
-    "opened": 0.98,
+    "complete": False,
     "answered": 0.03,
-    "ports": [{"service": "tcp/445", "share": 0.97}, {"service": "tcp/139", "share": 0.02}],
+    "attempts": 208,
+    "failed": 0.97,
+    "opened": 0.98,
+    "ports": [{"port": "tcp/445", "at": "peer", "share": 0.97}, {"port": "tcp/139", "at": "peer", "share": 0.02}],
+    "ports_per_peer": 1.0,
+    "packets_per_peer": 2.1,
+    "nets": {"/16": 187, "/24": 211},
     "peers": ["192.0.2.7", "198.51.100.20", "203.0.113.4"],
 }
 
@@ -81,7 +87,7 @@ def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
         found.append(row("10.2.7.66", 1_100 + 1_450 * (window - 14), window))
     for number in range(count - len(found) - dice.randrange(0, 9)):
         host = f"10.{4 + number % 3}.{number % 17}.{20 + number % 200}"
-        found.append(row(host, round(1024 * (1 + dice.paretovariate(1.6)) / 1.9), window))
+        found.append(row(host, round(min(1024 * (1 + dice.paretovariate(1.6)) / 1.9, 8000)), window))
     found = [each for each in found if each["peers"] >= 1024]
     return sorted(found, key=lambda each: -each["peers"])
 

@@ -113,7 +113,8 @@ export class AlertsPage {
 
   async refresh() {
     const { alerts, muted } = await get("alerts");
-    const [open, closed] = [alerts.filter((each) => !each.closed), alerts.filter((each) => each.closed)];
+    const open = alerts.filter((each) => !each.closed).sort((one, other) => other.peers - one.peers);
+    const closed = alerts.filter((each) => each.closed);
     show(this.open, open.length ? alertTable("Open", open) : h("p", { class: "muted" }, "No alert is open."));
     show(this.muted, muted.length ? mutedTable(muted, () => this.refresh()) : h("p", { class: "muted" }, "Nothing is muted."));
     show(this.closed, closed.length ? alertTable("Closed", closed) : h("p", { class: "muted" }, "No alert was closed yet."));

@@ -18,6 +18,7 @@ const SECTIONS = [
   { path: "sketch", title: "Sketch", page: SketchPage, needs: "parts" },
 ];
 const THEMES = ["auto", "light", "dark"];
+const BUSY = 3000; // milliseconds until a server that is busy is asked again
 
 const main = document.getElementById("main");
 const context = { summary: null, fail };
@@ -71,10 +72,11 @@ async function refresh(changed = false) {
     if (changed && shown.changed) await shown.changed();
     else await shown.refresh();
     if (page === shown) main.querySelector(".failure")?.remove();
-    document.body.dataset.ready = location.hash || "#/";
   } catch (error) {
     if (page === shown) fail(error);
+    if (error.status === 503) setTimeout(() => page === shown && refresh(), BUSY);
   } finally {
+    document.body.dataset.ready = "yes";
     busy = false;
     if (again || page !== shown) {
       again = false;

@@ -36,8 +36,7 @@ export class AskPage {
     this.element = h(
       "div",
       { class: "page" },
-      h("h1", {}, "Ask again"),
-      h("p", { class: "time" }, "Saved sketches are merged for the time that you choose, and asked for hosts: a host's peers in an hour are counted once, however many windows they are in."),
+      h("div", {}, h("h1", {}, "Ask again"), h("p", { class: "time" }, "Merges the saved sketches of a time: a peer that is seen in many windows counts once.")),
       h(
         "form",
         { class: "card fields", onsubmit: (event) => this.submit(event), "aria-label": "Question" },

@@ -1,5 +1,5 @@
-// Graphs over time, drawn by uPlot. Each window is one bar or one dot with its own interval: nothing between two windows is
-// made up.
+// Graphs over time, drawn by uPlot. Each window is one bar, or one stroke in its own interval: nothing between two windows
+// is made up. A hollow interval is of a window in which the host was not reported.
 
 import { h } from "./dom.js";
 import { clock, short, span } from "./format.js";
@@ -71,7 +71,7 @@ export class TimeChart {
     const options = {
       width,
       height: this.height,
-      padding: [8, 12, 0, 0],
+      padding: [8, 22, 0, 0],
       tzDate: utc,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
@@ -81,7 +81,7 @@ export class TimeChart {
       },
       axes: [
         { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, ticks, __, ___, step) => labels(ticks, step) },
-        { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")) },
+        { ...axis, size: 46, space: 30, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")) },
       ],
       series: [{}, { show: true, stroke: "transparent", points: { show: false }, paths: () => null }, { show: true, stroke: "transparent", points: { show: false }, paths: () => null }],
       hooks: { draw: [(plot) => this.draw(plot)], setCursor: [(plot) => this.tell(plot.cursor.idx)] },
@@ -154,20 +154,18 @@ export class TimeChart {
         continue;
       }
       if (point.low === null || point.low === undefined) continue;
-      const width = Math.max(ratio, Math.min(room * 0.4, 3 * ratio));
+      const width = Math.max(ratio, Math.min(room * 0.6, 9 * ratio));
       const top = point.high === null ? plot.bbox.top : y(point.high);
+      const height = Math.max(y(point.low) - top, ratio);
       ctx.fillStyle = soft;
-      ctx.fillRect(middle - width / 2, top, width, Math.max(y(point.low) - top, ratio));
-      if (point.value === null) continue;
-      const radius = Math.max(1.2 * ratio, Math.min(room * 0.3, (chosen ? 4.5 : 3) * ratio));
-      ctx.beginPath();
-      ctx.arc(middle, y(point.value), radius, 0, 2 * Math.PI);
-      ctx.fillStyle = point.hollow ? color("--card") : accent;
-      ctx.fill();
-      ctx.strokeStyle = accent;
-      ctx.lineWidth = 1.3 * ratio;
-      ctx.stroke();
-      if (chosen) ctx.fillRect(middle - 4 * ratio, bottom + 1.5 * ratio, 8 * ratio, 2 * ratio);
+      ctx.strokeStyle = soft;
+      ctx.lineWidth = ratio;
+      if (point.hollow) ctx.strokeRect(middle - width / 2, top, width, height);
+      else ctx.fillRect(middle - width / 2, top, width, height);
+      ctx.fillStyle = accent;
+      const reach = width + (chosen ? 6 : 2) * ratio;
+      if (point.value !== null) ctx.fillRect(middle - reach / 2, y(point.value) - ratio, reach, 2 * ratio);
+      if (chosen) ctx.fillRect(middle - reach / 2, bottom + 1.5 * ratio, reach, 2 * ratio);
     }
     ctx.restore();
   }

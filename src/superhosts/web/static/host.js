@@ -23,7 +23,7 @@ export class HostPage {
     this.took = 0;
     this.part = null;
     this.name = h("p", { class: "time" });
-    this.facts = h("dl", { class: "facts" });
+    this.facts = h("dl", { class: "facts card" });
     this.notes = h("div", { class: "notes" });
     this.spans = h("div", { class: "buttons", role: "group", "aria-label": "Time" });
     this.choice = h("select", { "aria-label": "Side and direction", onchange: () => this.pick() });
@@ -100,7 +100,8 @@ export class HostPage {
       leftOut ? h("p", { class: "notice" }, `${count(leftOut, "older window")} left out, as the question took too long. Choose a shorter time.`) : null,
       points.length ? null : h("p", { class: "notice" }, "Nothing is known of this host in this time."),
     );
-    show(this.facts, factsOf(row, points, this.context.summary).map(([term, text]) => h("div", {}, h("dt", {}, term), h("dd", {}, text))));
+    const facts = factsOf(row, points, this.context.summary);
+    show(this.facts, facts.map(([term, text, more]) => h("div", {}, h("dt", {}, term), h("dd", {}, text, more ? h("span", { class: "more-text" }, more) : null))));
     const parts = [...new Set(points.map(partOf))];
     if (!parts.includes(this.part)) this.part = row ? partOf(row) : parts[0];
     this.choice.hidden = parts.length < 2;
@@ -147,35 +148,33 @@ function factsOf(row, points, summary) {
   const last = row ? { peers: row.peers, low: row.peers_low, high: row.peers_high } : points.at(-1);
   if (!last) return [];
   const found = [
-    [row ? "Peers, newest window" : "Peers, last known", peersText(last.peers, last.low)],
-    ["Interval", interval(last.peers, last.low, last.high)],
+    [row ? "Peers, newest window" : "Peers, last known", peersText(last.peers, last.low), interval(last.peers, last.low, last.high)],
     ["Most, in this time", whole(Math.max(...points.map((point) => point.peers ?? point.low), 0))],
-    ["Reported", `${whole(points.filter((point) => point.reported).length)} of ${count(points.length, "window")}`],
+    ["Reported in", count(points.filter((point) => point.reported).length, "window"), `of ${whole(points.length)} known`],
   ];
   if (summary.threshold) found.push(["Threshold", whole(summary.threshold)]);
-  if (row?.sites?.length) found.push(["Sites", row.sites.join(", ")]);
-  if (row?.pattern) found.push(["Pattern", row.pattern]);
+  if (row?.sites?.length) found.push(["Sites", count(row.sites.length, "site"), row.sites.join(", ")]);
   return found;
 }
 
-// What the sampled pairs of a host look like. Fields that this page does not know are shown by their names.
+// What the sampled pairs of a host look like.
 function evidenceOf(row) {
   const { evidence } = row;
-  const items = Object.entries(evidence)
-    .filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && value.length === 0))
-    .map(([name, value]) => [name.replaceAll("_", " "), evidenceText(name, value)]);
+  const share = (value) => (value === null || value === undefined ? null : percent(value));
+  const items = [
+    ["Sampled pairs", `${whole(evidence.pairs)}${evidence.complete ? ", all of them" : ""}`],
+    ["It asked the peer", share(evidence.opened)],
+    ["Answered", share(evidence.answered)],
+    ["Attempts that failed", evidence.attempts ? `${share(evidence.failed)} of ${whole(evidence.attempts)}` : null],
+    ["Main ports", (evidence.ports || []).map((each) => `${each.port}${each.at === "host" ? " at the host" : ""} ${share(each.share)}`).join(", ")],
+    ["Ports for each peer", evidence.ports_per_peer],
+    ["Packets for each peer", evidence.packets_per_peer],
+    ["Networks of peers", Object.entries(evidence.nets || {}).map(([length, number]) => `${whole(number)} of ${length}`).join(", ")],
+    ["Some peers", (evidence.peers || []).join(", ")],
+  ].filter(([, text]) => text !== null && text !== undefined && text !== "");
   return [
     h("h2", {}, row.pattern ? `Looks like: ${row.pattern}` : "No known pattern"),
     row.reason ? h("p", {}, row.reason) : null,
     h("dl", { class: "facts small" }, items.map(([term, text]) => h("div", {}, h("dt", {}, term), h("dd", {}, text)))),
   ];
-}
-
-function evidenceText(name, value) {
-  if (Array.isArray(value)) return value.map((each) => evidenceText(name, each)).join(", ");
-  if (value !== null && typeof value === "object") return Object.entries(value).map(([key, each]) => `${key} ${evidenceText(key, each)}`).join(" ");
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return whole(value);
-  return value >= 0 && value <= 1 ? percent(value) : value.toFixed(1);
 }

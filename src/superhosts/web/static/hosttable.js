@@ -1,13 +1,13 @@
 // The table of hosts: sorted, filtered, with the interval of each number drawn as an error bar.
 //
 // All bars share one logarithmic scale, which the head of the column shows. A bar reaches from the lower to the upper end
-// of the interval, the dot is the number itself; an arrow means that there is no upper end.
+// of the interval, the stroke in it is the number itself; an arrow means that there is no upper end.
 
 import { h, say, show, svg } from "./dom.js";
 import { count, interval, peersText, short, whole } from "./format.js";
 
 const PAGE = 200; // rows that are shown at first, and with each "more"
-const WIDTH = 190;
+const WIDTH = 240;
 const MIDDLE = 9;
 
 const known = (row) => (row.peers === null ? row.peers_low : row.peers);
@@ -20,7 +20,7 @@ const COLUMNS = [
   { key: "host", title: "Host", of: (row) => String(row.host) },
   { key: "name", title: "Name", of: nameOf, optional: true },
   { key: "peers", title: "Peers", of: known, kind: "number" },
-  { key: "interval", title: "Interval", kind: "number wide" },
+  { key: "interval", title: "95 % interval", kind: "number wide" },
   { key: "bar", title: "", kind: "wide" },
   { key: "pattern", title: "Pattern", of: (row) => row.pattern || "", optional: true },
   { key: "sites", title: "Sites", of: sitesOf, optional: true, kind: "wide" },
@@ -246,10 +246,8 @@ function bar(row, scale) {
     "svg",
     { class: "error", width: WIDTH, height: 2 * MIDDLE, viewBox: `0 0 ${WIDTH} ${2 * MIDDLE}`, "aria-hidden": "true" },
     scale.ticks.map((tick) => svg("line", { class: "grid", x1: scale.at(tick), x2: scale.at(tick), y1: 0, y2: 2 * MIDDLE })),
-    exact ? null : svg("line", { class: "whisker", x1: low, x2: high, y1: MIDDLE, y2: MIDDLE }),
-    exact ? null : svg("line", { class: "cap", x1: low, x2: low, y1: MIDDLE - 4, y2: MIDDLE + 4 }),
-    exact || open ? null : svg("line", { class: "cap", x1: high, x2: high, y1: MIDDLE - 4, y2: MIDDLE + 4 }),
-    open ? svg("path", { class: "open", d: `M${high - 5} ${MIDDLE - 4}L${high} ${MIDDLE}L${high - 5} ${MIDDLE + 4}` }) : null,
-    open ? null : svg("circle", { class: "dot", cx: scale.at(row.peers), cy: MIDDLE, r: 3 }),
+    exact ? null : svg("rect", { class: "range", x: low, width: high - low, y: MIDDLE - 4, height: 8 }),
+    open ? svg("path", { class: "open", d: `M${high - 6} ${MIDDLE - 4}L${high} ${MIDDLE}L${high - 6} ${MIDDLE + 4}` }) : null,
+    open ? null : svg("line", { class: "value", x1: scale.at(row.peers), x2: scale.at(row.peers), y1: MIDDLE - 7, y2: MIDDLE + 7 }),
   );
 }

@@ -14,7 +14,7 @@ export class SitesPage {
     this.context = context;
     this.line = h("p", { class: "time" });
     this.box = h("section", { class: "card" });
-    this.element = h("div", { class: "page" }, h("h1", {}, "Sites"), this.line, this.box);
+    this.element = h("div", { class: "page" }, h("div", {}, h("h1", {}, "Sites"), this.line), this.box);
     this.timer = setInterval(() => this.refresh().catch(() => {}), 15000);
   }
 

@@ -41,7 +41,7 @@ function partCard(part) {
   const meter = h("div", { class: "meter", "aria-hidden": "true" }, h("div", {}));
   meter.firstChild.style.width = `${100 * Math.min(share ?? 0, 1)}%`;
   meter.firstChild.className = share >= CROWDED && !part.exact ? "crowded" : "";
-  return h("section", { class: "card" }, h("h2", {}, `${family}, ${part.side} hosts, ${part.direction}`), share === null ? null : meter, words.map((text) => h("p", {}, text)));
+  return h("section", { class: "card" }, h("h2", {}, `${family}, ${part.side} hosts${part.direction === "any" ? "" : `, ${part.direction}`}`), share === null ? null : meter, words.map((text) => h("p", {}, text)));
 }
 
 function fillText(part) {
