@@ -327,11 +327,12 @@ def test_slow_clients_are_cut() -> None:
                 assert _left(client) == b""
 
 
-def test_a_client_that_does_not_read_is_cut() -> None:
+def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "WRITING", 1e6)  # an answer would end then; a connection with answers in its queue as well
     view = empty_view()
     for number in range(400):
         view.board.write(report(number, rows_of(number % 24, 12)))
-    with serving(view, writing=0.3) as web, socket.create_connection(web.place, timeout=120) as client:
+    with serving(view, reading=1e6, writing=0.3) as web, socket.create_connection(web.place, timeout=120) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(200):
             client.sendall(b"GET /api/windows HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -74,7 +74,7 @@ export function muteForm(host, onDone) {
 }
 
 export function mutedTable(muted, onDone) {
-  const columns = [["Muted", ""], ["Rule", ""], ["Until (UTC)", "number"], ["Why", ""], ["", ""]];
+  const columns = [["Muted", ""], ["Rule", ""], ["Until (UTC)", "number"], ["Why", ""], ["Action", ""]];
   const rows = muted.map((each) => [
     h("span", { class: "address" }, each.host),
     each.rule || "all",

@@ -107,8 +107,8 @@ export class HostPage {
     this.choice.hidden = parts.length < 2;
     show(this.choice, parts.map((part) => h("option", { value: part }, part)));
     this.choice.value = this.part;
-    this.evidence.hidden = !row?.evidence;
-    if (row?.evidence) show(this.evidence, evidenceOf(row));
+    this.evidence.hidden = !row?.evidence && !row?.pattern;
+    if (!this.evidence.hidden) show(this.evidence, evidenceOf(row));
     this.alerts.hidden = alerts.length === 0;
     if (alerts.length) show(this.alerts, alertTable("Alerts of this host", alerts, false));
     this.drawPast();
@@ -122,7 +122,7 @@ export class HostPage {
     this.chart.element.hidden = points.length === 0;
     this.past.hidden = points.length === 0;
     const newest = [...points].reverse().slice(0, ROWS);
-    const columns = [["Window (UTC)", ""], ["Peers", "number"], ["Interval", "number"], ["", ""]];
+    const columns = [["Window (UTC)", ""], ["Peers", "number"], ["95 % interval", "number"], ["State", ""]];
     const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? "reported" : h("span", { class: "muted" }, "not reported")]);
     show(this.past, plainTable(points.length > ROWS ? `The last ${ROWS} of ${whole(points.length)} windows` : "All windows", columns, rows));
   }
@@ -159,10 +159,10 @@ function factsOf(row, points, summary) {
 
 // What the sampled pairs of a host look like.
 function evidenceOf(row) {
-  const { evidence } = row;
+  const evidence = row.evidence || {};
   const share = (value) => (value === null || value === undefined ? null : percent(value));
   const items = [
-    ["Sampled pairs", `${whole(evidence.pairs)}${evidence.complete ? ", all of them" : ""}`],
+    ["Sampled pairs", evidence.pairs === undefined ? null : `${whole(evidence.pairs)}${evidence.complete ? ", all of them" : ""}`],
     ["It asked the peer", share(evidence.opened)],
     ["Answered", share(evidence.answered)],
     ["Attempts that failed", evidence.attempts ? `${share(evidence.failed)} of ${whole(evidence.attempts)}` : null],

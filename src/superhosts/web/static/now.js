@@ -59,11 +59,12 @@ export class NowPage {
   }
 
   async fetch() {
+    if (this.wanted === null && this.context.summary.newest === null) return null;
     try {
       return await get("window", this.wanted || {});
     } catch (error) {
       if (error.status !== 400) throw error;
-      return null; // no window yet, or one that is forgotten
+      return null; // a window that is forgotten
     }
   }
 
