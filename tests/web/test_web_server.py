@@ -299,7 +299,7 @@ def test_large_bodies_are_not_read(web: WebServer) -> None:
         client.sendall((b"1000\r\n" + b"x" * 4096 + b"\r\n") * 2)
         assert client.recv(100).startswith(b"HTTP/1.1 413")
     for body in (b"", b"{", b"[]", b"\xff", b"[" * 5000):
-        assert ask(web, "/api/mute", "POST", body, **{"Content_Type": "application/json"}).status == 400
+        assert ask(web, "/api/mute", "POST", body, Content_Type="application/json").status == 400
 
 
 def test_large_heads_are_refused(web: WebServer) -> None:

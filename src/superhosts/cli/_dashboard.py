@@ -186,8 +186,8 @@ def sites_in(state: Path) -> Callable[[Board], list[dict[str, Any]]] | None:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             content = json.loads(path.read_bytes())
         sites = content.get("sites") if isinstance(content, dict) else None
-        known = {name: each for name, each in (sites or {}).items() if isinstance(each, dict)}
-        return site_list(known, board)
+        found = sites if isinstance(sites, dict) else {}
+        return site_list({name: each for name, each in found.items() if isinstance(each, dict)}, board)
 
     return read if path.is_file() else None
 

@@ -76,6 +76,7 @@ async function refresh(changed = false) {
     if (page === shown) fail(error);
     if (error.status === 503) setTimeout(() => page === shown && refresh(), BUSY);
   } finally {
+    if (document.body.dataset.ready === undefined) performance.mark("shown");
     document.body.dataset.ready = "yes";
     busy = false;
     if (again || page !== shown) {

@@ -1,9 +1,9 @@
 // The newest window, or one that was chosen: its hosts, and the windows before it.
 
 import { get } from "./api.js";
-import { TimeChart, when } from "./charts.js";
+import { TimeChart } from "./charts.js";
 import { h, say, show } from "./dom.js";
-import { clock, count, interval, peersText, span, whole } from "./format.js";
+import { count, interval, moment, peersText, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 
 const same = (one, other) => one !== null && other !== null && one.start === other.start && one.end === other.end;
@@ -27,13 +27,13 @@ export class NowPage {
       title: "Super hosts in each window",
       kind: "bars",
       onPick: (point) => this.choose(point),
-      describe: (point) => `${when(point)}: ${count(point.value, "host")}`,
+      describe: (point) => `${moment(point.start)}: ${count(point.value, "host")}`,
     });
     this.largest = new TimeChart({
       title: "Peers of the largest host",
       kind: "points",
       onPick: (point) => this.choose(point),
-      describe: (point) => (point.host === undefined ? `${when(point)}: none` : `${clock(point.start)}: ${point.host}, ${peersText(point.value, point.low)}`),
+      describe: (point) => `${moment(point.start)}: ${point.host === undefined ? "none" : `${point.host}, ${peersText(point.value, point.low)}`}`,
     });
     this.table = new HostTable("Super hosts");
     this.element = h(
