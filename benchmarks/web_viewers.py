@@ -40,13 +40,13 @@ class Viewers:
                 if self.open == self.count:
                     self.ready.set()
                 continue
-            for name in ("summary", "windows", "window"):
-                await self.take(name)
+            await self.take("window")
 
     async def take(self, name: str) -> None:
         try:
             reader, writer = await self.ask(name)
-            self.bytes += len(await reader.read())
+            answer = await reader.read()
+            self.bytes += len(answer)
             self.answers += 1
             writer.close()
         except OSError:  # the run has ended

@@ -36,13 +36,13 @@ async function read(response) {
 
 const RETRY = 3000; // milliseconds
 
-// Calls `onChange` after each change, and `onLink` with true or false when the link comes or goes.
-export function listen(onChange, onLink) {
+// Calls `onChange` after each change from `known` on, and `onLink` with true or false when the link comes or goes.
+export function listen(known, onChange, onLink) {
   let source = null;
-  let known = null;
 
   function again() {
     source.close();
+    known = null; // another program may answer the next time
     onLink(false);
     setTimeout(open, RETRY);
   }
@@ -52,7 +52,7 @@ export function listen(onChange, onLink) {
     source.addEventListener("open", () => onLink(true));
     source.addEventListener("changed", (event) => {
       const { changed } = JSON.parse(event.data);
-      if (known !== null) onChange(changed);
+      if (known !== changed) onChange(changed);
       known = changed;
     });
     source.addEventListener("error", again);

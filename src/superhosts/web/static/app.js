@@ -21,7 +21,7 @@ const THEMES = ["auto", "light", "dark"];
 const BUSY = 3000; // milliseconds until a server that is busy is asked again
 
 const main = document.getElementById("main");
-const context = { summary: null, fail };
+const context = { summary: null, changed: 0, fail };
 let page = null;
 let busy = false;
 let again = false;
@@ -92,13 +92,15 @@ function fail(error) {
   page?.element.prepend(h("p", { class: "notice failure", role: "alert" }, `This could not be loaded: ${error.message}.`));
 }
 
-async function change() {
+// A hundred viewers hear of each window: the page that most of them look at asks for that window alone.
+async function change(changed) {
+  context.changed = changed;
   try {
-    context.summary = await get("summary");
+    if (!page?.readsWindows) context.summary = await get("summary");
   } catch {
     return; // the link tells when it is back
   }
-  if (page) refresh(true);
+  refresh(true);
 }
 
 function drawLink(up) {
@@ -160,6 +162,7 @@ async function begin() {
   document.getElementById("skip").addEventListener("click", () => main.focus());
   try {
     context.summary = await get("summary");
+    context.changed = context.summary.changed;
   } catch (error) {
     if (error.status === 401) location.reload();
     drawLink(false);
@@ -171,10 +174,7 @@ async function begin() {
   addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.restyle?.());
   route();
-  listen(change, (up) => {
-    drawLink(up);
-    if (up) change();
-  });
+  listen(context.changed, change, drawLink);
 }
 
 begin();

@@ -10,10 +10,12 @@ const same = (one, other) => one !== null && other !== null && one.start === oth
 
 export class NowPage {
   title = "Now";
+  readsWindows = true; // and needs no other answer to know the newest
 
   constructor(context, parameters) {
     this.context = context;
     this.windows = [];
+    this.version = null; // of the windows that are known
     this.shown = null;
     // The window that the address names; null: the newest, whichever that is.
     this.wanted = parameters.has("start") ? { start: Number(parameters.get("start")), end: Number(parameters.get("end")) } : null;
@@ -48,9 +50,14 @@ export class NowPage {
 
   async refresh() {
     const newest = this.wanted === null;
-    const [windows, shown] = await Promise.all([get("windows"), this.fetch()]);
+    const { changed } = this.context;
+    const next = newest && this.version !== null && changed === this.version + 1;
+    const [listed, shown] = await Promise.all([next ? null : get("windows"), this.fetch()]);
     const before = this.shown;
-    this.windows = windows;
+    const added = next && shown !== null && shown.end > (this.windows.at(-1)?.end ?? 0);
+    this.windows = added ? [...this.windows, headingOf(shown)] : listed || (await get("windows"));
+    this.version = changed;
+    this.context.summary.newest = this.windows.at(-1) || null;
     this.shown = shown;
     this.draw();
     if (newest && before !== null && shown !== null && !same(before, shown)) {
@@ -59,7 +66,7 @@ export class NowPage {
   }
 
   async fetch() {
-    if (this.wanted === null && this.context.summary.newest === null) return null;
+    if (this.wanted === null && this.context.changed === 0) return null;
     try {
       return await get("window", this.wanted || {});
     } catch (error) {
@@ -129,6 +136,10 @@ export class NowPage {
     this.hosts.close();
     this.largest.close();
   }
+}
+
+function headingOf({ rows: _, whole: __, ...heading }) {
+  return heading;
 }
 
 function notesOf(shown) {
