@@ -36,7 +36,9 @@ def main() -> None:
                 page.wait_for_selector(".link.up")
                 page.wait_for_selector("canvas")
                 picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-                picture.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
+                picture.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+                    FOLDER / f"{name}.png", optimize=True
+                )
             visit.close()
         shown.close()
 
