@@ -155,10 +155,8 @@ class SketchFolder:
                 else "no sketch of this time is here"
             )
         if len(chosen) > MOST_ASKED:
-            raise UsageError(
-                f"{counted(len(chosen), 'sketch', 'sketches')} of this time, and a question takes {MOST_ASKED:,}; ask for "
-                "a shorter time"
-            )
+            found = counted(len(chosen), "sketch", "sketches")
+            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
         return list(_without_contained(chosen))
 
     def _union(self, sketches: Sequence[SavedSketch]) -> Sketch:
