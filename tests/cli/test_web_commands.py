@@ -20,7 +20,8 @@ from cli.test_hosts import save
 from commands import Run
 from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic, write_captures
 from superhosts.alerts.store import AlertStore
-from superhosts.cli._dashboard import sites_in
+from superhosts.cli._dashboard import Dashboard, sites_in
+from superhosts.cli._options import DashboardOptions
 from superhosts.views.board import Board
 from traffic import MINUTES, three_windows, write
 from waiting import wait_for
@@ -231,3 +232,20 @@ def test_a_status_file_that_is_damaged_shows_no_sites(tmp_path: Path) -> None:
         read = sites_in(tmp_path)
         assert read is not None
         assert read(Board()) == []
+
+
+def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
+    for options, asked in (
+        (DashboardOptions("0.0.0.0:0"), True),
+        (DashboardOptions("[::]:0"), True),
+        (DashboardOptions("127.0.0.1:0"), False),
+        (DashboardOptions("0.0.0.0:0", web_trust_proxy=["hub.example.org"]), False),
+    ):
+        token, told = Dashboard(options)._token(tmp_path)
+        assert (token is not None) == asked
+        if token is not None:
+            kept = tmp_path / "web-token"
+            assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+            assert kept.read_text() == f"{token}\n"
+            assert token not in told
+    assert len(list(tmp_path.iterdir())) == 1
