@@ -7,8 +7,12 @@ in the end how many answers and bytes came.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import sys
 from urllib.parse import urlsplit
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Viewers:
@@ -29,9 +33,10 @@ class Viewers:
         print(f"{self.answers} answers, {self.bytes / 1e6:.1f} MB", flush=True)
 
     async def view(self) -> None:
-        reader, _ = await self.ask("events")
+        events, _ = await self.connect("events")
+        known: Connection | None = None  # for questions; browsers keep one open, too
         first = True
-        while line := await reader.readline():
+        while line := await events.readline():
             if not line.startswith(b"event: changed"):
                 continue
             if first:
@@ -40,23 +45,29 @@ class Viewers:
                 if self.open == self.count:
                     self.ready.set()
                 continue
-            await self.take("window")
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # the run has ended
+                if known is None:
+                    known = await self.connect("window")
+                else:
+                    known[1].write(self.head("window"))
+                await self.take(known[0])
 
-    async def take(self, name: str) -> None:
-        try:
-            reader, writer = await self.ask(name)
-            answer = await reader.read()
-            self.bytes += len(answer)
-            self.answers += 1
-            writer.close()
-        except OSError:  # the run has ended
-            pass
+    async def take(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        found = re.search(rb"content-length: (\d+)", head)
+        assert found is not None
+        answer = await reader.readexactly(int(found[1]))
+        self.bytes += len(head) + len(answer)
+        self.answers += head.startswith(b"HTTP/1.1 200 ")
 
-    async def ask(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, name: str) -> Connection:
         reader, writer = await asyncio.open_connection(self.host, self.port)
-        head = f"GET /api/{name} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nAccept-Encoding: gzip\r\n"
-        writer.write(f"{head}Connection: close\r\n\r\n".encode())
+        writer.write(self.head(name))
         return reader, writer
+
+    def head(self, name: str) -> bytes:
+        lines = [f"GET /api/{name} HTTP/1.1", f"Host: {self.host}:{self.port}", "Accept-Encoding: gzip", "", ""]
+        return "\r\n".join(lines).encode()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ PICTURES = (  # name, section, colours, size
     ("dashboard-host", "host/10.2.7.66", "light", {**DESK, "height": 1080}),
     ("dashboard-phone", "", "light", {**PHONE, "height": 1100}),
 )
-COLOURS = 256  # that a picture has: few are enough for text and lines
 
 
 def main() -> None:
@@ -35,10 +34,8 @@ def main() -> None:
                 page = visit.open(section)
                 page.wait_for_selector(".link.up")
                 page.wait_for_selector("canvas")
-                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-                picture.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-                    FOLDER / f"{name}.png", optimize=True
-                )
+                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")  # without transparency
+                picture.save(FOLDER / f"{name}.png", optimize=True)
             visit.close()
         shown.close()
 
