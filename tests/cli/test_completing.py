@@ -23,6 +23,7 @@ ALSO_FREE = {  # and options of one word with others
     "--never-act": "hosts and prefixes",
     "--rule": "rules are named by people",
     "--why": "a note",
+    "--web-trust-proxy": "names that a proxy has",
     "--broker-cap": "a disk has any size",
     "--quota-bytes": "sketches have any size",
     "--exclude": "prefixes",

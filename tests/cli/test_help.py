@@ -18,6 +18,7 @@ REQUIRED = {  # arguments without which a command cannot be parsed
     "scan": ["x.pcap"],
     "watch": ["x.pcap"],
     "hosts": ["x.cube"],
+    "web": ["archive"],
     "explain": ["x.cube", "10.0.0.1"],
     "merge": ["x.cube", "-o", "y.cube"],
     "calibrate": ["x.pcap"],

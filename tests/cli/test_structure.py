@@ -31,10 +31,12 @@ LINES, PARAMETERS = 60, 16  # that a command may have at most
 
 # Imports of our own modules inside functions, and why each may be there.
 LATE_IMPORTS = {
+    ("_dashboard.py", "superhosts.web.server"): "needs optional packages, which only --web asks for",
     ("_links.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("_completing.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
     ("_completing.py", "superhosts.cli.site"): "the same",
+    ("_completing.py", "superhosts.sketches.saved"): "the same",
     ("_completing.py", "superhosts.fleet.nats.enrolment"): "the same",
     ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
 }
@@ -51,13 +53,14 @@ OWN_MEANING = {
     ("hub", "slide"): "the length of what edges send, by default whatever they send",
     ("hosts", "window"): "windows that are merged into longer ones",
     ("rows", "format"): "formats of ClickHouse, by its names",
+    ("web", "listen"): "browsers come there, not edges",
     ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",
 }
 
 
 # Options whose help differs between commands, because they do something else there.
 OWN_HELP = {
-    "alerts": "a backup copies them",
+    "alerts": "a backup copies them, a dashboard shows them",
     "direction": "scan counts packets, hosts chooses among what was counted",
     "detector": "fleets and batch take those whose sketches merge",
     "flows": "bench has no windows",

@@ -46,6 +46,11 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".hosts:hosts",
         "Ask saved sketches again: another threshold, a longer window, more sites.",
     ),
+    "web": Entry(
+        ".usage.web:Web",
+        ".web:web",
+        "Show a folder of saved sketches in the browser: super hosts over time, one host's past, other thresholds.",
+    ),
     "explain": Entry(
         ".usage.explain:Explain",
         ".explain:explain",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from superhosts._version import __version__
 from superhosts.cli._console import log_status, tell
@@ -29,6 +29,7 @@ class Monitor:
         self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"
         self.why_closed: Callable[[], str] = lambda: ""  # why no traffic can come yet
         self.on_beat: list[Callable[[], None]] = []  # called at each beat; they must cost nothing
+        self.showing: Callable[[], AbstractContextManager[object]] | None = None  # the dashboard, while it runs
         self._is_open = False
         self._command = command
         self._place = None if options.metrics is None else parse_place(options.metrics)
@@ -37,8 +38,8 @@ class Monitor:
 
     @property
     def is_asked(self) -> bool:
-        """True if metrics are asked for: what only they need is measured."""
-        return self._place is not None
+        """True if metrics or a dashboard are asked for: what only they need is measured."""
+        return self._place is not None or self.showing is not None
 
     def beat(self) -> None:
         """Take note that the main loop moves. The loop calls this, and no other thread."""
@@ -61,6 +62,11 @@ class Monitor:
     @contextmanager
     def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
         """Answer with these readings, and those that all services have, while the context is open."""
+        with nullcontext() if self.showing is None else self.showing(), self._answering(readings, reloads):
+            yield
+
+    @contextmanager
+    def _answering(self, readings: Sequence[Reading], reloads: Reloads | None) -> Iterator[None]:
         if self._place is None:
             yield
             return

@@ -407,6 +407,35 @@ Verbose = Annotated[
         help="Say which memory and device are used, and in the end where the time went, by stage and thread.",
     ),
 ]
+Web = Annotated[
+    str | None,
+    typer.Option(
+        "--web",
+        metavar="HOST:PORT",
+        callback=check_place,
+        help="Show the dashboard there, in browsers. :8105 answers this machine only; at an address that others reach, "
+        "like 0.0.0.0:8105, a token is asked for. Needs the packages of the extra web (docs/guides/dashboard.md).",
+    ),
+]
+WebTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--web-token-file",
+        metavar="FILE",
+        help="File with the token that the dashboard asks for, at least 16 characters; made if it is not there.",
+        show_default="at an address that others reach, a new token, which is told at the start; elsewhere none",
+    ),
+]
+WebTrustProxy = Annotated[
+    list[str],
+    typer.Option(
+        "--web-trust-proxy",
+        metavar="LIST",
+        callback=split_commas,
+        help="Names under which a reverse proxy shows the dashboard, like hub.example.org. The proxy asks people who "
+        "they are: no token is asked for.",
+    ),
+]
 Watch = Annotated[
     list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or inner,outer.")
 ]
@@ -663,6 +692,16 @@ class ServiceOptions:
     log_format: LogFormat = "auto"
     config: ConfigFile = None
     local_time: LocalTime = False
+
+
+@dataclass(frozen=True)
+class DashboardOptions:
+    """The dashboard of a program that runs on."""
+
+    panel: ClassVar = "Dashboard"
+    web: Web = None
+    web_token_file: WebTokenFile = None
+    web_trust_proxy: WebTrustProxy = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
 from superhosts.cli._combined import hub_grid, hub_settings
 from superhosts.cli._console import log_status, tell
+from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, find_place, make_sender, sending
 from superhosts.cli._monitoring import Monitor
@@ -78,7 +79,7 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     """Merge and report until a signal ends it."""
-    plan, monitor = make_plan(options), Monitor("hub", options.service)
+    plan, monitor, dashboard = make_plan(options), Monitor("hub", options.service), Dashboard(options.dashboard)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
@@ -122,6 +123,7 @@ def hub(options: HubOptions) -> None:
             **extra,
         )
         reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
+        dashboard.show_hub(monitor, options, outputs, merging, roster)
         readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)

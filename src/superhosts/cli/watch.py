@@ -10,6 +10,7 @@ from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_ale
 from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import fail_with, tell
 from superhosts.cli._counters import CountersOutput
+from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._liveview import LiveView
 from superhosts.cli._monitoring import Monitor
@@ -41,7 +42,7 @@ def watch(options: Watch) -> None:
         device=options.device,
     )
     counters = CountersOutput(options.counters, options.results)
-    monitor, errors = Monitor("watch", options.service), ReportedErrors()
+    monitor, errors, dashboard = Monitor("watch", options.service), ReportedErrors(), Dashboard(options.dashboard)
     sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.traffic.tables.read())
     use_filter(sources, options.traffic.filter)
     if not sources:
@@ -61,6 +62,7 @@ def watch(options: Watch) -> None:
     outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None)
     if desk is not None:
         outputs.add(desk)
+    dashboard.show_watch(monitor, options, outputs, lambda: settings if observed.run is None else observed.run.settings)
     reloads = Reloads(monitor.manager)
     observed = ObservedView(
         view, monitor, reloads, lambda run: [*observe_watch(monitor, run), *observe_outputs(outputs, desk)]

@@ -9,6 +9,7 @@ from superhosts.annotating.annotator import Annotator
 from superhosts.errors import OutputError
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, DestinationCounters, Report
+from superhosts.reports.rows import Row
 from superhosts.reports.stdout import STANDARD_OUTPUT, StandardOutput
 
 
@@ -48,8 +49,7 @@ class Destinations:
 
     def write(self, report: Report) -> None:
         """Hand a report to every destination that does not have it; then raise the first error, if any failed."""
-        if self._annotator is not None:
-            report = replace(report, rows=self._annotator.annotated(report.rows))
+        report = replace(report, rows=self.annotated(report.rows))
         identity = (report.window, report.revision)
         written = self._written.setdefault(identity, set())
 
@@ -60,6 +60,10 @@ class Destinations:
 
         self._for_each(write)
         del self._written[identity]
+
+    def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return rows with what is known of their hosts."""
+        return rows if self._annotator is None else self._annotator.annotated(rows)
 
     def reopen(self) -> None:
         """Open files again that another program may have moved away, and read names of hosts again."""

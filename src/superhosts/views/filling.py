@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from superhosts.errors import SuperhostsError
 from superhosts.selection import Selection
 from superhosts.views.board import MOST_POINTS, Board, shown_of
 from superhosts.views.folder import Question, SketchFolder
+from superhosts.views.naming import Annotate, unchanged
 
 MOST_FILLED = 288  # windows, a day of five minutes each
 REST = 3.0
@@ -23,10 +25,16 @@ AGAIN = 5.0  # seconds between two looks at a folder that grows
 class Filling:
     """Asks the folder for windows that the board does not show."""
 
-    def __init__(self, board: Board, folder: SketchFolder, selection: Callable[[], Selection]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        folder: SketchFolder,
+        selection: Callable[[], Selection],
+        annotate: Annotate = unchanged,
+    ) -> None:
         self.failed: dict[str, str] = {}  # windows that cannot be asked, and why
         self.left = 0  # windows that are still to be asked
-        self._board, self._folder, self._selection = board, folder, selection
+        self._board, self._folder, self._selection, self._annotate = board, folder, selection, annotate
         self._tried: set[tuple[int, int]] = set()
 
     def start(self, stop: threading.Event, *, follow: bool, rest: float = REST) -> threading.Thread:
@@ -56,7 +64,7 @@ class Filling:
                 self._tried.add(window)
                 self.failed[str(window.end)] = str(error)
                 continue
-            found = shown_of(answer.report)
+            found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
             self._board.put(found._replace(window=window, sites=answer.sites, points=found.points[:MOST_POINTS]))
             if stop is not None and stop.wait(rest * (time.monotonic() - started)):
                 break

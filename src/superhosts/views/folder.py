@@ -22,6 +22,7 @@ from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.queries import find_in_file
 from superhosts.sketches.saved import SavedSketch, describe, merge_named
+from superhosts.text import counted
 
 MOST_FILES = 100_000  # in the folder
 MOST_ASKED = 3_000  # files of one question
@@ -154,9 +155,8 @@ class SketchFolder:
                 else "no sketch of this time is here"
             )
         if len(chosen) > MOST_ASKED:
-            raise UsageError(
-                f"{len(chosen):,} sketches are of this time; ask for a shorter one, of at most {MOST_ASKED:,}"
-            )
+            found = counted(len(chosen), "sketch", "sketches")
+            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
         return list(_without_contained(chosen))
 
     def _union(self, sketches: Sequence[SavedSketch]) -> Sketch:

@@ -23,6 +23,7 @@ from superhosts.selection import Selection
 from superhosts.units import SECOND
 from superhosts.views.board import Board, Point, Shown, name_of
 from superhosts.views.folder import Question, SketchFolder
+from superhosts.views.naming import Annotate, unchanged
 
 Json = dict[str, Any]
 CLOSED_ALERTS = 200  # that are listed
@@ -42,6 +43,7 @@ class View:
     alerts: AlertStore | None = None
     sites: Callable[[], list[Json]] | None = None  # what a hub knows of each site
     parts: Callable[[], dict[Part, PartState]] | None = None  # how full the sketch of the last window was
+    annotate: Annotate = unchanged
 
     @property
     def can(self) -> dict[str, bool]:
@@ -140,7 +142,7 @@ class View:
             "title": report.title,
             "notes": list(report.notes),
             "hosts": len(report.rows),
-            "rows": list(report.rows[:MOST_ANSWERED]),
+            "rows": list(self.annotate(report.rows[:MOST_ANSWERED])),
             "sketches": answer.sketches,
             "sites": list(answer.sites),
             "seconds": answer.seconds,

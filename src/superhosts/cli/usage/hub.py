@@ -21,6 +21,7 @@ from superhosts.cli._options import (
     TLS_CERT,
     TO,
     WINDOW,
+    DashboardOptions,
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
@@ -215,6 +216,7 @@ class Hub:
         superhosts hub --from /mnt/fleet --archive archive --keep 90d
         superhosts hub --sites ams,fra,nyc --window 5m --slide 30s --json
         superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key
+        superhosts hub --sites ams,fra,nyc --archive archive --web :8105
     """
 
     around: ClassVar = (sighup_held,)
@@ -237,6 +239,7 @@ class Hub:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
+    dashboard: DashboardOptions = field(default_factory=DashboardOptions)
     service: ServiceOptions = field(default_factory=ServiceOptions)
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))

@@ -16,6 +16,7 @@ from superhosts.cli._options import (
     SAVE,
     SITE,
     Counters,
+    DashboardOptions,
     EndlessResultOptions,
     EndlessTrafficOptions,
     MemoryTotal,
@@ -46,6 +47,7 @@ class Watch:
         superhosts watch live:any --window 1m --top 20
         superhosts watch live:eth0 --window 5m --slide 10s
         superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
+        superhosts watch live:eth0 --inner private --save sketches --web :8105
     """
 
     around: ClassVar = (sighup_held,)
@@ -69,6 +71,7 @@ class Watch:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
+    dashboard: DashboardOptions = field(default_factory=DashboardOptions)
     service: ServiceOptions = field(default_factory=ServiceOptions)
     counters: Counters = None
     quiet: Quiet = False

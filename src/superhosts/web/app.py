@@ -1,0 +1,210 @@
+"""The routes of the dashboard, and what all answers have: checks before them, headers on them, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from superhosts.errors import SuperhostsError
+from superhosts.views.folder import BusyError
+from superhosts.web.access import Access
+from superhosts.web.answers import Answers, Content
+from superhosts.web.changes import MOST_VIEWERS, Changes
+from superhosts.web.pages import Page, read_pages
+
+LARGEST_BODY = 8 << 10
+WRITING = 30.0  # seconds for a client to take what it is sent
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
+POST_ROUTES = ("mute", "unmute")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class BodyError(SuperhostsError):
+    """A body that is too long, or no JSON object."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(answers: Answers, changes: Changes, access: Access, say: Callable[[str], None]) -> ASGIApp:
+    """Return the application. `say` is told of errors that nobody expects."""
+    pages = read_pages()
+
+    def getting(name: str) -> Endpoint:
+        async def get(request: Request) -> Response:
+            return _sent(request, await getattr(answers, name)(request.query_params))
+
+        return _told(get, say)
+
+    def posting(name: str) -> Endpoint:
+        async def post(request: Request) -> Response:
+            content = await _json_of(request)
+            answer = await getattr(answers, name)(content)
+            changes.wake()
+            return _sent(request, answer)
+
+        return _told(post, say)
+
+    async def events(_: Request) -> Response:
+        if changes.viewers >= MOST_VIEWERS:
+            return _error(503, f"{MOST_VIEWERS} viewers are here already")
+        return StreamingResponse(changes.stream(), media_type="text/event-stream")
+
+    async def index(request: Request) -> Response:
+        if access.is_token(request.query_params.get("token", "")):
+            # No redirect: after a link of another site, a browser would not send this cookie with it. The page removes
+            # the token from its address, which histories would keep.
+            return _logged_in(_page(request, pages["index.html"]), access, request)
+        if not access.has_token(Headers(scope=request.scope)):
+            return _page(request, pages["login.html"], 401)
+        return _page(request, pages["index.html"])
+
+    async def log_in(request: Request) -> Response:
+        fields = parse_qs((await _body_of(request)).decode("utf-8", "replace"))
+        if not access.is_token(fields.get("token", [""])[0].strip()):
+            return _page(request, pages["login.html"], 401)
+        return _logged_in(RedirectResponse("./", 303), access, request)
+
+    async def static(request: Request) -> Response:
+        page = pages.get(request.path_params["name"])
+        return _error(404, "no such file") if page is None else _page(request, page)
+
+    routes = [Route("/", index), Route("/login", _told(log_in, say), methods=["POST"])]
+    routes += [Route(f"/api/{name}", getting(name)) for name in GET_ROUTES]
+    routes += [Route(f"/api/{name}", posting(name), methods=["POST"]) for name in POST_ROUTES]
+    routes += [Route("/api/events", events), Route("/static/{name:path}", static)]
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access)
+
+
+class Guard:
+    """Checks each request before it comes to a route, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            async with asyncio.timeout(WRITING):
+                await send(message)
+
+        refusal = self._refusal(scope)
+        await (self._app if refusal is None else refusal)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that must not go on; None if it may."""
+        headers, access = Headers(scope=scope), self._access
+        if len(headers.getlist("host")) != 1 or not access.knows_host(headers["host"]):
+            return _error(400, "this Host is not known here: open the dashboard by the address that it listens at")
+        # A form without a referrer does not say where it comes from, and whoever has the token may log anybody in.
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] != "/login" and not access.is_own(headers):
+            return _error(403, "a request of another page")
+        if scope["path"].startswith("/api/") and not access.has_token(headers):
+            return _error(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+        return None
+
+
+def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
+    """Return the endpoint whose errors are answers."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except BodyError as error:
+            return _error(error.status, str(error))
+        except BusyError as error:
+            return _error(503, str(error), {"Retry-After": "5"})
+        except SuperhostsError as error:
+            return _error(400, str(error))
+        except ClientDisconnect:
+            return _error(400, "gone")
+        except Exception as error:
+            say(f"dashboard: {request.url.path} failed: {error!r}: please report this")
+            return _error(500, f"{type(error).__name__}; the log says more")
+
+    return told
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, error.detail, dict(error.headers or {}))
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(json.dumps({"error": text}), status, headers, "application/json")
+
+
+def _sent(request: Request, content: Content) -> Response:
+    packs = content.packed is not None and "gzip" in request.headers.get("accept-encoding", "")
+    body = content.packed if packs and content.packed is not None else content.plain
+    headers = {"Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if packs else {})}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _page(request: Request, page: Page, status: int = 200) -> Response:
+    headers = {"ETag": page.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if status == 200 and request.headers.get("if-none-match") == page.tag:
+        return Response(status_code=304, headers=headers)
+    packs = "gzip" in request.headers.get("accept-encoding", "")
+    headers |= {"Content-Type": page.kind, **({"Content-Encoding": "gzip"} if packs else {})}
+    return Response(page.packed if packs else page.plain, status, headers)
+
+
+def _logged_in(response: Response, access: Access, request: Request) -> Response:
+    """Let a browser keep the proof of its token."""
+    is_secure = request.headers.get("x-forwarded-proto") == "https"
+    response.set_cookie(
+        access.cookie, access.cookie_value, httponly=True, samesite="strict", secure=is_secure, path="/"
+    )
+    return response
+
+
+async def _body_of(request: Request) -> bytes:
+    """Return the body, of which no more than the limit is ever read."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise BodyError(f"more than {LARGEST_BODY} bytes", 413)
+    return body
+
+
+async def _json_of(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise BodyError("send JSON, as application/json", 415)
+    try:
+        content = json.loads(await _body_of(request))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise BodyError("not a JSON object", 400)
+    return content

@@ -1,0 +1,180 @@
+// The frame of the page: sections, keys, the theme, and the link to the server.
+
+import { AlertsPage } from "./alerts.js";
+import { get, listen } from "./api.js";
+import { AskPage } from "./ask.js";
+import { h, show } from "./dom.js";
+import { openHelp } from "./help.js";
+import { HostPage } from "./host.js";
+import { NowPage } from "./now.js";
+import { SitesPage } from "./sites.js";
+import { SketchPage } from "./sketch.js";
+
+const SECTIONS = [
+  { path: "", title: "Now", page: NowPage },
+  { path: "ask", title: "Ask again", page: AskPage, needs: "ask" },
+  { path: "sites", title: "Sites", page: SitesPage, needs: "sites" },
+  { path: "alerts", title: "Alerts", page: AlertsPage, needs: "alerts" },
+  { path: "sketch", title: "Sketch", page: SketchPage, needs: "parts" },
+];
+const THEMES = ["auto", "light", "dark"];
+const BUSY = 3000; // milliseconds until a server that is busy is asked again
+
+const main = document.getElementById("main");
+const context = { summary: null, changed: 0, fail };
+let page = null;
+let busy = false;
+let again = false;
+
+const sections = () => SECTIONS.filter((each) => !each.needs || context.summary.can[each.needs]);
+
+function route() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, rest] = [path.split("/")[0], path.slice(path.indexOf("/") + 1)];
+  page?.close?.();
+  page = null;
+  let section = sections().find((each) => each.path === name);
+  const isHost = name === "host" && path.includes("/");
+  if (!section && !isHost) section = SECTIONS[0];
+  const kind = isHost ? HostPage : section.page;
+  page = new kind(context, new URLSearchParams(query || ""), isHost ? decoded(rest) : "");
+  document.title = `${page.title} · ${context.summary.title} · superhosts`;
+  drawSections(isHost ? SECTIONS[0] : section);
+  show(main, page.element);
+  scrollTo(0, 0);
+  refresh();
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function drawSections(current) {
+  show(
+    document.getElementById("sections"),
+    sections().map((each) => h("a", { href: `#/${each.path}`, "aria-current": each === current ? "page" : null }, each.title)),
+  );
+}
+
+// One refresh at a time: what changes meanwhile is one more.
+async function refresh(changed = false) {
+  if (busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  const shown = page;
+  try {
+    if (changed && shown.changed) await shown.changed();
+    else await shown.refresh();
+    if (page === shown) main.querySelector(".failure")?.remove();
+  } catch (error) {
+    if (page === shown) fail(error);
+    if (error.status === 503) setTimeout(() => page === shown && refresh(), BUSY);
+  } finally {
+    if (document.body.dataset.ready === undefined) performance.mark("shown");
+    document.body.dataset.ready = "yes";
+    busy = false;
+    if (again || page !== shown) {
+      again = false;
+      refresh(page === shown);
+    }
+  }
+}
+
+function fail(error) {
+  if (error.status === 401) location.reload();
+  main.querySelector(".failure")?.remove();
+  page?.element.prepend(h("p", { class: "notice failure", role: "alert" }, `This could not be loaded: ${error.message}.`));
+}
+
+// A hundred viewers hear of each window: the page that most of them look at asks for that window alone.
+async function change(changed) {
+  context.changed = changed;
+  try {
+    if (!page?.readsWindows) context.summary = await get("summary");
+  } catch {
+    return; // the link tells when it is back
+  }
+  refresh(true);
+}
+
+function drawLink(up) {
+  const link = document.getElementById("link");
+  link.className = `link ${up ? "up" : "down"}`;
+  link.textContent = up ? (context.summary?.live ? "Live" : "Connected") : "Link lost, retrying …";
+}
+
+function themeOf() {
+  return document.documentElement.dataset.theme || "auto";
+}
+
+function drawTheme() {
+  const button = document.getElementById("theme");
+  button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[themeOf()];
+  button.setAttribute("aria-label", `Colours: ${button.textContent}. Change`);
+}
+
+function nextTheme() {
+  const next = THEMES[(THEMES.indexOf(themeOf()) + 1) % THEMES.length];
+  if (next === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("superhosts-theme", next);
+  } catch {
+    // Storage may be forbidden: the choice lasts for this visit.
+  }
+  drawTheme();
+  page?.restyle?.();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
+  const { key, target } = event;
+  const table = page?.table;
+  const typing = target.matches("input, select, textarea");
+  if (key === "Escape") {
+    if (table?.clear()) table.search.focus();
+    else if (typing) target.blur();
+    else if (location.hash.startsWith("#/host/")) history.back();
+    return;
+  }
+  if (typing && !(key === "ArrowDown" && target === table?.search)) return;
+  const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
+  const number = Number(key);
+  if (key === "/" && table) table.search.focus();
+  else if (key === "?") openHelp();
+  else if (key in moves && table && (key.length === 1 || table.element.contains(target))) table.step(moves[key]);
+  else if (number >= 1 && sections()[number - 1]) location.hash = `#/${sections()[number - 1].path}`;
+  else if (!page?.keys?.(key)) return;
+  event.preventDefault();
+}
+
+async function begin() {
+  if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", location.pathname + location.hash);
+  drawTheme();
+  document.getElementById("theme").addEventListener("click", nextTheme);
+  document.getElementById("help-open").addEventListener("click", openHelp);
+  document.getElementById("skip").addEventListener("click", () => main.focus());
+  try {
+    context.summary = await get("summary");
+    context.changed = context.summary.changed;
+  } catch (error) {
+    if (error.status === 401) location.reload();
+    drawLink(false);
+    setTimeout(begin, 3000);
+    return;
+  }
+  document.getElementById("what").textContent = context.summary.title;
+  addEventListener("hashchange", route);
+  addEventListener("keydown", onKey);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.restyle?.());
+  route();
+  listen(context.changed, change, drawLink);
+}
+
+begin();

@@ -1,0 +1,251 @@
+"""The dashboard of real commands: `hub --web`, `watch --web` and `superhosts web`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.test_hosts import NOON as FIRST
+from cli.test_hosts import save
+from commands import Run
+from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic, write_captures
+from superhosts.alerts.store import AlertStore
+from superhosts.cli._dashboard import Dashboard, sites_in
+from superhosts.cli._options import DashboardOptions
+from superhosts.views.board import Board
+from traffic import MINUTES, three_windows, write
+from waiting import wait_for
+
+WINDOWS = 3
+
+
+def dashboard(node: Node) -> str:
+    """Return where a dashboard is, once it is told."""
+    told = r'dashboard at (http://[^ ;"]+/)'
+    wait_for(lambda: re.search(told, node.words) or not node.running, lambda: node.words)
+    found = re.findall(told, node.words)
+    assert found, node.words
+    return str(found[-1])
+
+
+def get(node: Node, name: str, **headers: str) -> Any:
+    request = urllib.request.Request(f"{dashboard(node)}api/{name}", headers=headers)
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Path]]:
+    """A hub that has reported all closed windows of a site, with labels and alerts."""
+    folder = tmp_path_factory.mktemp("hub")
+    write_captures(folder / "captures", sites_traffic(WINDOWS)["ams"], 1000)
+    (folder / "conf.toml").write_text('[[rule]]\nname = "many"\nthreshold = 100\n')
+    (folder / "labels.csv").write_text("0.0.0.0/0,somewhere\n")
+    options = ["--web", ":0", "--alerts", str(folder / "alerts.sqlite"), "--config", str(folder / "conf.toml")]
+    options += ["--labels", str(folder / "labels.csv"), "--grace", "1s"]
+    node, link = make_hub_on_files(folder, *options, sites=("ams", "fra"))
+    edge = make_edge(folder, "ams", link, str(folder / "captures"), "--window", "60s")
+    with ending(node, edge):
+        node.start()
+        edge.start()
+        wait_for(lambda: len(get(node, "windows")) == WINDOWS - 1, lambda: node.words + edge.words)
+        yield node, folder
+        assert (edge.end(), node.end()) == (0, 0)
+
+
+def test_a_hub_shows_everything(hub: tuple[Node, Path]) -> None:
+    node, folder = hub
+    summary = get(node, "summary")
+    assert summary["title"] == "hub hub"
+    assert summary["can"] == {"ask": True, "sites": True, "alerts": True, "parts": True}
+    window = get(node, "window")
+    written = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
+    end = max(row["window_end"] for row in written)
+    assert window["rows"] == [row for row in written if row["window_end"] == end]
+    assert {row["label"] for row in window["rows"]} == {"somewhere"}
+    assert (window["sites"], window["missing"]) == (["ams"], ["fra"])
+    sites = {each["site"]: each for each in get(node, "sites")}
+    assert sites["ams"]["in_window"] is True
+    assert sites["ams"]["accepted"] >= WINDOWS - 1
+    assert sites["fra"]["in_window"] is False
+    assert get(node, "alerts")["alerts"]
+    assert get(node, "sketch")["parts"][0]["exact"] is not None
+
+
+def test_a_hubs_archive_is_asked(hub: tuple[Node, Path]) -> None:
+    node, _ = hub
+    found = get(node, "ask?threshold=50")
+    assert found["sketches"] == WINDOWS - 1
+    assert found["rows"][0]["label"] == "somewhere"
+    host = found["rows"][0]["host"]
+    assert len(get(node, f"host?host={host}")["points"]) == WINDOWS - 1
+
+
+def test_mutes_of_a_hub_are_kept_in_its_file(hub: tuple[Node, Path]) -> None:
+    node, folder = hub
+    body = json.dumps({"host": "10.9.9.9", "rule": "", "seconds": 60, "why": "test"}).encode()
+    request = urllib.request.Request(
+        f"{dashboard(node)}api/mute", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    urllib.request.urlopen(request, timeout=120).close()
+    store = AlertStore(folder / "alerts.sqlite")
+    assert [each["host"] for each in store.muted()] == ["10.9.9.9/32"]
+    store.close()
+
+
+def test_a_reload_of_a_hub_leaves_the_dashboard(hub: tuple[Node, Path]) -> None:
+    node, _ = hub
+    assert node.process is not None
+    before = node.words.count("reloaded: ")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: node.words.count("reloaded: ") > before, lambda: node.words)
+    assert len(get(node, "windows")) == WINDOWS - 1
+
+
+def test_a_watch_shows_its_windows_and_asks_its_sketches(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "three.pcap", three_windows())
+    options = ["--inner", "10.0.0.0/8", "--memory", "1MiB", "--threshold", "5", "--save", str(tmp_path / "saved")]
+    node = Node(tmp_path / "watch.log", "watch", str(tmp_path / "in"), *options, "--web", ":0")
+    with ending(node):
+        node.start()
+        wait_for(lambda: len(get(node, "windows")) == 2, lambda: node.words)  # the third is open
+        assert get(node, "summary")["can"] == {"ask": True, "sites": False, "alerts": False, "parts": True}
+        assert get(node, "window")["rows"]
+        assert get(node, "sketch")["parts"][0]["exact"] is True
+        wait_for(lambda: len(list((tmp_path / "saved").rglob("*.cube"))) == 2, lambda: node.words)
+        assert get(node, "ask?top=3")["sketches"] == 2
+        assert node.end() == 128 + signal.SIGTERM
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    for number in range(2):
+        save(tmp_path / "archive" / f"{number}-ams.cube", "ams", FIRST + number * 5 * MINUTES)
+    return tmp_path / "archive"
+
+
+def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in archive.rglob("*")}
+    (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
+    status = {"sites": {"ams": {"seen": 5.0, "accepted": 2}, "wrong": 3}}
+    (archive / "status.json").write_text(json.dumps(status))
+    options = ["--threshold", "100", "--listen", ":0", "--labels", str(tmp_path / "labels.csv")]
+    node = Node(tmp_path / "web.log", "web", str(archive), *options)
+    with ending(node):
+        node.start()
+        wait_for(lambda: len(get(node, "windows")) == 2, lambda: node.words)
+        rows = get(node, "window")["rows"]
+        assert [(row["host"], row["label"]) for row in rows] == [("10.0.0.1", "office"), ("10.1.0.3", None)]
+        assert get(node, "summary")["can"] == {"ask": True, "sites": True, "alerts": False, "parts": False}
+        assert get(node, "sites") == [{"site": "ams", "in_window": True, "seen": 5.0, "accepted": 2}]
+        save(archive / "2-ams.cube", "ams", FIRST + 10 * MINUTES)
+        wait_for(lambda: len(get(node, "windows")) == 3, lambda: node.words)
+        assert node.end() == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_token_is_made_and_kept_for_others(archive: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    node = Node(tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0", "--web-token-file", str(token))
+    with ending(node):
+        node.start()
+        url = dashboard(node)
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        word = token.read_text().strip()
+        assert len(word) >= 32
+        assert word not in node.words
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{url.replace('0.0.0.0', '127.0.0.1')}api/summary", timeout=120)
+        asked = urllib.request.Request(
+            f"{url.replace('0.0.0.0', '127.0.0.1')}api/summary", headers={"Authorization": f"Bearer {word}"}
+        )
+        urllib.request.urlopen(asked, timeout=120).close()
+        assert node.end() == 0
+    node.start()
+    with ending(node):
+        wait_for(lambda: node.words.count("dashboard at") == 2, lambda: node.words)
+        assert token.read_text().strip() == word
+        assert node.end() == 0
+
+
+def test_without_a_file_a_token_is_told_once(archive: Path, tmp_path: Path) -> None:
+    node = Node(tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0")
+    with ending(node):
+        node.start()
+        dashboard(node)
+        assert re.search(r"/\?token=[\w-]{32} ", node.words)
+        assert node.end() == 0
+
+
+def test_behind_a_proxy_no_token_is_asked_for(archive: Path, tmp_path: Path) -> None:
+    node = Node(
+        tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0", "--web-trust-proxy", "Hub.example.org"
+    )
+    with ending(node):
+        node.start()
+        url = dashboard(node).replace("0.0.0.0", "127.0.0.1")
+        for host, status in (("hub.example.org", 200), ("evil.example", 400)):
+            asked = urllib.request.Request(f"{url}api/summary", headers={"Host": host})
+            try:
+                with urllib.request.urlopen(asked, timeout=120) as answer:
+                    found = answer.status
+            except urllib.error.HTTPError as error:
+                found = error.code
+            assert found == status
+        assert node.end() == 0
+
+
+def test_options_that_cannot_be_are_refused(run: Run, archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("short\n")
+    assert "--web-token-file: only with --web" in run("watch", "x.pcap", "--web-token-file", "token").err
+    assert "--web-trust-proxy: only with --web" in run("hub", "--from", "in", "--web-trust-proxy", "a.example").err
+    assert "at least 16 characters" in run("web", archive, "--web-token-file", tmp_path / "short").err
+    assert "is not an address to listen at" in run("web", archive, "--listen", "8105").err
+    assert "no folder of sketches is here" in run("web", tmp_path / "nowhere").err
+    assert "no alerts are kept here" in run("web", archive, "--alerts", tmp_path / "none.sqlite").err
+    assert "cannot listen there" in run("web", archive, "--listen", "203.0.113.1:80").err
+    assert not list(tmp_path.glob("*.sqlite"))
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_missing_packages_are_named(run: Run, archive: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    ended = run("web", archive)
+    assert (ended.status, "pip install 'superhosts[web]'" in ended.err) == (2, True)
+
+
+def test_a_status_file_that_is_damaged_shows_no_sites(tmp_path: Path) -> None:
+    assert sites_in(tmp_path) is None
+    for text in ("", "[]", '{"sites": [1]}', '{"sites": {"a": 1}}', "[" * 100_000):
+        (tmp_path / "status.json").write_text(text)
+        read = sites_in(tmp_path)
+        assert read is not None
+        assert read(Board()) == []
+
+
+def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
+    for options, asked in (
+        (DashboardOptions("0.0.0.0:0"), True),
+        (DashboardOptions("[::]:0"), True),
+        (DashboardOptions("127.0.0.1:0"), False),
+        (DashboardOptions("0.0.0.0:0", web_trust_proxy=["hub.example.org"]), False),
+    ):
+        token, told = Dashboard(options)._token(tmp_path)
+        assert (token is not None) == asked
+        if token is not None:
+            kept = tmp_path / "web-token"
+            assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+            assert kept.read_text() == f"{token}\n"
+            assert token not in told
+    assert len(list(tmp_path.iterdir())) == 1

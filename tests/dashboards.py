@@ -1,0 +1,171 @@
+"""A dashboard with everything on it, for tests, pictures and measurements: windows, sketches, alerts, sites."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cli.test_hosts import NOON, save
+from superhosts.alerts.desk import AlertDesk
+from superhosts.alerts.machine import Policy
+from superhosts.alerts.rules import Rule
+from superhosts.alerts.store import AlertStore
+from superhosts.fleet.report import HubReport
+from superhosts.metrics.address import Place
+from superhosts.metrics.windows import PartState
+from superhosts.pairs import Part, Window
+from superhosts.selection import Selection
+from superhosts.views.board import Board
+from superhosts.views.folder import SketchFolder
+from superhosts.views.view import View
+from superhosts.web.access import Access
+from superhosts.web.server import WebServer
+from traffic import MINUTES
+
+LENGTH = 5 * MINUTES
+SITES = ["ams", "fra", "nyc"]
+KNOWN = {  # what is known of some hosts: label, pattern and its reason
+    "10.0.0.1": ("resolver-1", "resolver", "it asks 212 peers at port 53, and 98 % answer"),
+    "10.1.4.20": ("mail gateway", "server", "peers open to its port 25, and it answers"),
+    "10.2.7.66": ("", "scan", "it opens to 1,204 peers at port 445, of which 97 % never answer"),
+    "10.3.0.9": ("build farm, node 9", "", ""),
+    "10.1.9.140": ("web cache", "server", "peers open to its port 443, and it answers"),
+}
+EVIDENCE = {
+    "pairs": 212,
+    "complete": False,
+    "answered": 0.03,
+    "attempts": 208,
+    "failed": 0.97,
+    "opened": 0.98,
+    "ports": [{"port": "tcp/445", "at": "peer", "share": 0.97}, {"port": "tcp/139", "at": "peer", "share": 0.02}],
+    "ports_per_peer": 1.0,
+    "packets_per_peer": 2.1,
+    "nets": {"/16": 187, "/24": 211},
+    "peers": ["192.0.2.7", "198.51.100.20", "203.0.113.4"],
+}
+
+
+def row(host: str, peers: int | None, window: int, **more: Any) -> dict[str, Any]:
+    """Return a row as a hub has it, with an interval of about 3 percent on either side."""
+    label, pattern, reason = KNOWN.get(host, ("", "", ""))
+    known = 65_000 if peers is None else peers
+    found = {
+        "host": host,
+        "family": 4,
+        "side": "inner",
+        "direction": "any",
+        "peers": peers,
+        "peers_low": known if peers is None else round(known * 0.97),
+        "peers_high": None if peers is None else round(known * 1.03),
+        "exact": False,
+        "saturated": peers is None,
+        "detector": "cube",
+        "label": label or None,
+        "sites": SITES[: 1 + window % 3] if host == "10.2.7.66" else SITES[:2],
+        "missing": [],
+        "revision": 1,
+    }
+    if pattern:
+        found |= {"pattern": pattern, "reason": reason, "evidence": EVIDENCE}
+    return found | more
+
+
+def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
+    """Return the rows of a window: some well-known hosts, and others that come and go."""
+    dice = random.Random(window)
+    found = [
+        row("10.0.0.1", 24_000 + dice.randrange(-900, 900), window),
+        row("10.1.9.140", 9_800 + dice.randrange(-500, 500), window),
+        row("10.1.4.20", 5_200 + dice.randrange(-300, 300), window),
+        row("10.3.0.9", 2_300 + dice.randrange(-250, 250), window),
+    ]
+    if window >= 14:
+        found.append(row("10.2.7.66", 1_100 + 1_450 * (window - 14), window))
+    for number in range(count - len(found) - dice.randrange(0, 9)):
+        host = f"10.{4 + number % 3}.{number % 17}.{20 + number % 200}"
+        found.append(row(host, round(min(1024 * (1 + dice.paretovariate(1.6)) / 1.9, 8000)), window))
+    found = [each for each in found if each["peers"] >= 1024]
+    return sorted(found, key=lambda each: -each["peers"])
+
+
+def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -> HubReport:
+    found = rows_of(window) if rows is None else rows
+    start = NOON + window * LENGTH
+    title = f"{len(found)} hosts with at least 1024 peers"
+    settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, **more}
+    return HubReport(rows=found, window=Window(start, start + LENGTH), **settings)
+
+
+def site(name: str, **more: Any) -> dict[str, Any]:
+    """Return what a hub knows of a site."""
+    usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
+    return {
+        "site": name,
+        "in_window": True,
+        **usual,
+        "spool_sketches": 0,
+        "spool_bytes": 0,
+        "accepted": 288,
+        "refused": 0,
+        "slowed": 0,
+        "mismatch": "",
+        **more,
+    }
+
+
+class Shown:
+    """A view with all that it can have; `add` shows one more window, as a hub does."""
+
+    def __init__(self, folder: Path, windows: int = 24) -> None:
+        self.board = Board()
+        archive = folder / "archive"
+        for number in range(4):
+            save(archive / f"{number}-ams.cube", "ams", NOON + (windows - 4 + number) * LENGTH)
+        save(archive / "0-frank.cube", "frank", NOON + (windows - 4) * LENGTH)
+        policy = Policy([Rule(name="many-peers", threshold=5000.0)])
+        self.desk = AlertDesk(AlertStore(folder / "alerts.sqlite"), policy, [], print)
+        self.alerts = AlertStore(folder / "alerts.sqlite")
+        self.sites = [site("ams"), site("fra", clock=-7.4), site("nyc", in_window=False, spool_sketches=12)]
+        self.sites[2] |= {"spool_bytes": 31 << 20, "refused": 3, "seen": NOON / 1e9 + 70_000}
+        self.view = View(
+            "hub fra",
+            self.board,
+            lambda: Selection(1024.0),
+            is_live=True,
+            folder=SketchFolder(archive),
+            alerts=self.alerts,
+            sites=lambda: self.sites,
+            parts=lambda: {
+                Part(4): PartState(exact=False, pairs=2_400_000, fill=0.31, saturated=0),
+                Part(6): PartState(exact=True, pairs=48_000, capacity=0.04),
+            },
+        )
+        self.next = 0
+        for _ in range(windows):
+            self.add()
+
+    def add(self, rows: list[dict[str, Any]] | None = None, **more: Any) -> None:
+        made = report(self.next, rows, **more)
+        self.desk.write(made)
+        self.board.write(made)
+        self.next += 1
+
+    def close(self) -> None:
+        self.desk.close()
+        self.alerts.close()
+
+
+@contextlib.contextmanager
+def serving(view: View, *, token: str | None = None, **limits: float) -> Iterator[WebServer]:
+    """Serve a view at a port of its own. Errors that nobody expects fail the test."""
+    problems: list[str] = []
+    server = WebServer(view, Access(Place("127.0.0.1", 0), token), problems.append, **limits)
+    try:
+        yield server
+    finally:
+        server.close()
+    assert problems == []

@@ -1,0 +1,385 @@
+"""The pages of the dashboard in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
+from dashboards import KNOWN, Shown, report, row, rows_of, serving
+from superhosts.pairs import Part
+from superhosts.selection import Selection
+from superhosts.views.board import Board
+from superhosts.views.view import View
+from superhosts.web.server import WebServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+SECTIONS = ("", "ask", "sites", "alerts", "sketch", "host/10.2.7.66")
+MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    with chromium(tmp_path_factory.mktemp("profile")) as context:
+        yield context
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Shown]:
+    made = Shown(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def web(shown: Shown) -> Iterator[WebServer]:
+    with serving(shown.view) as served:
+        yield served
+
+
+@pytest.fixture
+def visit(browser: BrowserContext, web: WebServer) -> Iterator[Visit]:
+    made = Visit(browser, web.url)
+    yield made
+    made.close()
+
+
+def hosts(page: Page) -> list[str]:
+    return page.locator(".hosts tbody a").all_inner_texts()
+
+
+def names(shown: Shown) -> list[str]:
+    newest = shown.board.newest
+    assert newest is not None
+    return [str(each["host"]) for each in newest.rows]
+
+
+def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    assert hosts(page) == names(shown)
+    assert page.inner_text("h1") == f"{len(names(shown))} super hosts"
+    assert "13:55 – 14:00 UTC" in page.inner_text(".time")
+    assert page.locator("canvas").count() == 2
+    page.wait_for_selector(".link.up")
+    assert page.inner_text("#link") == "Live"
+    first = page.locator(".hosts tbody tr").first
+    assert first.locator("svg rect.range").count() == 1
+    assert "resolver-1" in first.inner_text()
+    label = page.locator(".plot").first.get_attribute("aria-label")
+    assert label is not None
+    assert label.startswith("Super hosts in 24 windows: between")
+
+
+def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    page.get_by_role("button", name="Host", exact=True).click()  # sorted by host
+    page.fill("#filter", "10.")
+    page.locator(".hosts tbody a").nth(20).focus()
+    focused, before = page.locator(":focus").inner_text(), page.evaluate("() => scrollY")
+    assert before > 0
+    shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24)])
+    page.wait_for_selector("text=10.200.0.1")
+    assert page.evaluate("() => scrollY") == before
+    assert page.locator(":focus").inner_text() == focused
+    assert page.input_value("#filter") == "10."
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Host")
+    assert "14:00 – 14:05" in page.inner_text(".time")
+    assert "new window" in page.inner_text("#announcer")
+
+
+def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    page.get_by_role("button", name="Earlier window").click()
+    page.wait_for_selector("text=13:50 – 13:55 UTC")
+    shown.add()
+    page.wait_for_selector('.plot[aria-label^="Super hosts in 25 windows"]')
+    assert "13:50 – 13:55" in page.inner_text(".time")
+    page.get_by_role("button", name="Latest").click()
+    page.wait_for_selector("text=14:00 – 14:05 UTC")
+    page.locator(".plot").first.click(position={"x": 70, "y": 60})  # the first bars
+    page.wait_for_selector("text=/12:[01][05] – 12:[01][05] UTC/")
+    page.reload()
+    page.wait_for_selector("text=/12:[01][05] – 12:[01][05] UTC/")  # the address names the window
+
+
+def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    page.get_by_role("button", name="Peers").click()
+    assert hosts(page) == [str(each["host"]) for each in sorted(_rows(shown), key=lambda each: each["peers"])]
+    page.fill("#filter", "resolver")
+    assert hosts(page) == ["10.0.0.1"]
+    assert f"1 of {len(names(shown))} hosts" in page.inner_text(".tally")
+    page.fill("#filter", "nothing like that")
+    assert "No host matches" in page.inner_text(".hosts tbody")
+
+
+def _rows(shown: Shown) -> list[dict]:
+    newest = shown.board.newest
+    assert newest is not None
+    return list(newest.rows)
+
+
+def test_keys(visit: Visit, shown: Shown) -> None:
+    page, found = visit.open(), names(shown)
+    page.wait_for_selector(".hosts tbody a")
+    page.keyboard.press("/")
+    page.keyboard.type("10.")
+    assert page.input_value("#filter") == "10."
+    page.keyboard.press("ArrowDown")
+    assert page.locator(":focus").inner_text() == found[0]
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    assert page.locator(":focus").inner_text() == found[1]
+    page.keyboard.press("Escape")
+    assert page.input_value("#filter") == ""
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    page.keyboard.press("[")
+    page.wait_for_selector("text=13:50 – 13:55 UTC")
+    page.keyboard.press("l")
+    page.wait_for_selector("text=13:55 – 14:00 UTC")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/#/host/10.0.0.1")
+    page.wait_for_selector("text=Peers in each window")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("text=Super hosts in each window")
+    page.keyboard.press("4")
+    page.wait_for_selector("h1:text('Alerts')")
+
+
+def test_one_host(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.click("text=10.2.7.66")
+    page.wait_for_selector("text=All windows")
+    assert page.inner_text("h1") == "10.2.7.66"
+    assert "14,150" in page.inner_text(".facts")
+    assert "13,726 – 14,574" in page.inner_text(".facts")
+    text = page.inner_text("main")
+    assert "Looks like: scan" in text
+    assert KNOWN["10.2.7.66"][2] in text
+    assert "tcp/445 97 %" in text
+    assert "Alerts of this host" in text
+    assert page.locator("canvas").count() == 1
+    assert page.locator("section:has(caption:text('All windows')) tbody tr").count() == 10
+    shown.add([row("10.2.7.66", 33_333, 24)])
+    page.wait_for_selector(".facts >> text=33,333")
+
+
+def test_a_host_that_is_not_reported_is_asked_for(visit: Visit) -> None:
+    page = visit.open("host/10.1.0.3")
+    page.wait_for_selector("text=All windows")
+    rows = page.locator("section:has(caption:text('All windows')) tbody tr")
+    assert rows.count() == 4
+    assert "not reported" in rows.first.inner_text()
+
+
+def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
+    page = visit.open("ask")
+    page.get_by_label("Peers, at least").fill("150")
+    page.locator("form select").select_option("All that is kept")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("text=3 hosts with at least 150 peers")
+    assert sorted(hosts(page)) == ["10.0.0.1", "10.1.0.3", "10.1.0.5"]
+    assert "from 5 sketches of ams, frank, in " in page.inner_text("p[role=status]")
+    page.get_by_label("Peers, at least").fill("1000")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("text=/1 host with at least 1,?000 peers/")
+    assert hosts(page) == ["10.0.0.1"]
+    page.locator("form select").select_option("From – to")
+    page.get_by_label("From (UTC)").fill("2001-01-01T00:00:00")
+    page.get_by_label("To (UTC)").fill("2001-01-01T01:00:00")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector(".problem >> text=no sketch of this time is here")
+    visit.expect_refusal()
+
+
+def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:
+    page = visit.open("alerts")
+    page.wait_for_selector("caption:text('Open')")
+    assert "10.2.7.66" in page.locator("section:has(caption:text('Open'))").inner_text()
+    page.get_by_label("Host or prefix").fill("10.2.7.66")
+    page.get_by_label("Why").fill(MARKUP)
+    page.get_by_role("button", name="Mute", exact=True).click()
+    page.wait_for_selector("caption:text('Muted')")
+    assert MARKUP in page.locator("section:has(caption:text('Muted'))").inner_text()
+    (muted,) = shown.view.list_alerts()["muted"]
+    assert (muted["host"], muted["why"]) == ("10.2.7.66/32", MARKUP)
+    page.get_by_role("button", name="Unmute 10.2.7.66/32").click()
+    page.wait_for_selector("text=Nothing is muted.")
+    page.get_by_label("Host or prefix").fill("no address")
+    page.get_by_role("button", name="Mute", exact=True).click()
+    page.wait_for_selector(".problem >> text=no address")
+    assert shown.view.list_alerts()["muted"] == []
+    visit.expect_refusal()
+
+
+def test_sites_and_sketch(visit: Visit) -> None:
+    page = visit.open("sites")
+    page.wait_for_selector("text=2 of 3 sites in the newest window; missing: nyc.")
+    assert "12 sketches, 31 MiB" in page.inner_text("table")
+    page = visit.open("sketch")
+    page.wait_for_selector("text=Estimated from bits, of which 31 % are set")
+    assert "Counted exactly: 48K distinct pairs" in page.inner_text("main")
+    assert "is known to within ± 3.0 %" in page.inner_text("main")
+
+
+def test_sections_that_are_missing_are_not_shown(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open("alerts")
+        assert page.inner_text("nav") == "Now"
+        assert page.inner_text("h1") == "No window yet"
+        view.board.write(report(1, rows_of(1)))
+        page.wait_for_selector(".hosts tbody a")
+        visit.close()
+
+
+def test_markup_shows_as_text(browser: BrowserContext) -> None:
+    """Names, labels, titles and notes come from outside: from DNS, from files and from other people."""
+    view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): _no_state()})
+    made = row(MARKUP, 5000, 1, label=MARKUP, pattern=MARKUP, reason=MARKUP, sites=[MARKUP, "ams"], side=MARKUP)
+    other = row("10.0.0.9", 2000, 1, name=MARKUP)
+    view.board.write(report(1, [made, other], title=MARKUP, notes=[MARKUP], missing=[MARKUP]))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector(".hosts tbody a")
+        assert hosts(page) == [MARKUP, "10.0.0.9"]
+        text = page.inner_text("body")
+        assert text.count(MARKUP) >= 7
+        page.locator(".hosts tbody a").first.click()
+        page.wait_for_selector("text=Looks like")
+        assert page.inner_text("h1") == MARKUP
+        assert page.locator("main img, main script, header img[src=x]").count() == 0
+        assert page.title() != "broken"
+        visit.close()
+
+
+def _no_state() -> object:
+    from superhosts.metrics.windows import PartState
+
+    return PartState()
+
+
+def test_a_lost_link_is_told_and_found_again(browser: BrowserContext, tmp_path: Path) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    view.board.write(report(1, rows_of(1)))
+    with serving(view) as web:
+        visit, place = Visit(browser, web.url), web.place
+        page = visit.open()
+        page.wait_for_selector(".link.up")
+    page.wait_for_selector("text=Link lost, retrying")
+    assert hosts(page)  # what is known stays
+    view.board.write(report(2, [row("10.77.0.1", 4000, 2)]))
+    from superhosts.web.access import Access
+
+    again = WebServer(view, Access(place), print)
+    try:
+        page.wait_for_selector(".link.up")
+        page.wait_for_selector("text=10.77.0.1")
+    finally:
+        again.close()
+        visit.page.close()
+
+
+def test_the_token_is_asked_for_and_leaves_the_address(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    view.board.write(report(1, rows_of(1)))
+    with serving(view, token="0123456789abcdef") as web:
+        visit = Visit(browser, web.url)
+        page = visit.page
+        page.goto(web.url)
+        page.get_by_label("Token of this dashboard").fill("wrong")
+        page.get_by_role("button", name="Open").click()
+        page.get_by_label("Token of this dashboard").fill("0123456789abcdef")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_selector(".hosts tbody a")
+        browser.clear_cookies()
+        page.goto(f"{web.url}?token=0123456789abcdef#/")
+        page.wait_for_selector(".hosts tbody a")
+        assert page.url == f"{web.url}#/"
+        assert page.evaluate("() => document.cookie") == ""  # no script reads it
+        page.reload()
+        page.wait_for_selector(".hosts tbody a")
+        page.close()
+
+
+def test_many_rows_are_shown_in_pages(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    view.board.write(report(1, [row(f"10.{at >> 8}.{at & 255}.1", 20_000 - at, 1) for at in range(10_000)]))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector(".hosts tbody a")
+        assert page.locator(".hosts tbody tr").count() == 200
+        page.get_by_role("button", name="Show 200 more of 9,800").click()
+        assert page.locator(".hosts tbody tr").count() == 400
+        assert page.locator(":focus").inner_text() == "10.0.200.1"
+        page.fill("#filter", "10.39.15.1")
+        assert hosts(page) == ["10.39.15.1"]
+        visit.close()
+
+
+def test_the_theme_is_chosen_and_kept(visit: Visit) -> None:
+    page = visit.open()
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.click("#theme")
+    page.click("#theme")
+    assert page.inner_text("#theme") == "Dark"
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert page.evaluate(ground) == dark
+    page.click("#theme")
+    assert page.evaluate(ground) == light
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(ground) == dark
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_nothing_is_wider_than_a_phone(visit: Visit, section: str) -> None:
+    visit.page.set_viewport_size(PHONE)
+    page = visit.open(section)
+    page.wait_for_selector("main h1")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_pages_are_accessible(visit: Visit, section: str, theme: str, size: dict[str, int]) -> None:
+    source = axe_source()
+    visit.page.set_viewport_size(size)
+    visit.page.emulate_media(color_scheme=theme)
+    page = visit.open(section)
+    page.wait_for_selector("main table, main .card")
+    assert violations(page, source) == []
+
+
+def test_the_help_and_the_token_are_accessible(visit: Visit, browser: BrowserContext) -> None:
+    source = axe_source()
+    page = visit.open()
+    page.click("#help-open")
+    page.wait_for_selector("dialog[open]")
+    assert violations(page, source) == []
+    with serving(View("", Board(), lambda: Selection(1.0)), token="0123456789abcdef") as locked:
+        page.goto(locked.url)
+        assert violations(page, source) == []
+    visit.problems, visit.requested = [], []  # 401 is logged by the browser, and it is another server

@@ -1,0 +1,523 @@
+"""The server of the dashboard: its answers, who may ask, and what no client can do."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.test_hosts import NOON
+from dashboards import LENGTH, Shown, report, rows_of, serving
+from superhosts.errors import UsageError
+from superhosts.metrics.address import Place
+from superhosts.selection import Selection
+from superhosts.views.board import Board
+from superhosts.views.view import View
+from superhosts.web import app, changes, pages, server
+from superhosts.web.access import Access, is_loopback
+from superhosts.web.server import WebServer
+from waiting import wait_for
+
+TOKEN = "a-token-of-more-than-16-characters"
+JSON = {"Content-Type": "application/json"}
+
+
+class Answer:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+        if self.headers.get("Content-Encoding") == "gzip":
+            self.body = gzip.decompress(self.body)
+
+    @property
+    def content(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(web: WebServer, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+    """Ask; underscores in the names of headers stand for hyphens."""
+    connection = http.client.HTTPConnection(web.place.host, web.place.port, timeout=120)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None and not isinstance(body, bytes):
+        body, sent = json.dumps(body).encode(), {**JSON, **sent}
+    try:
+        connection.request(method, path, body, sent)
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def empty_view() -> View:
+    return View("watch local", Board(), lambda: Selection(1024.0))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    made = Shown(tmp_path_factory.mktemp("dashboard"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def web(shown: Shown) -> Iterator[WebServer]:
+    with serving(shown.view) as served:
+        yield served
+
+
+@pytest.fixture
+def locked() -> Iterator[WebServer]:
+    with serving(empty_view(), token=TOKEN) as served:
+        yield served
+
+
+def test_the_api_answers_as_the_view_does(web: WebServer, shown: Shown) -> None:
+    view = shown.view
+    for path, answer in (
+        ("windows", view.windows()),
+        ("window", view.window()),
+        (f"window?start={NOON / 1e9}&end={(NOON + LENGTH) / 1e9}", view.window(NOON / 1e9)),
+        ("sites", view.list_sites()),
+        ("alerts", view.list_alerts()),
+        ("sketch", view.sketch()),
+        ("host?host=10.2.7.66", view.host("10.2.7.66")),
+    ):
+        found = ask(web, f"/api/{path}")
+        assert (found.status, found.content) == (200, json.loads(json.dumps(answer))), path
+    summary = ask(web, "/api/summary").content
+    assert summary | {"now": 0} == view.summary() | {"now": 0}
+
+
+def test_sketches_are_asked_again(web: WebServer) -> None:
+    found = ask(web, "/api/ask?threshold=250").content
+    assert [row["host"] for row in found["rows"]] == ["10.0.0.1"]
+    assert (found["sketches"], found["sites"]) == (5, ["ams", "frank"])
+    found = ask(web, "/api/ask?top=1&sites=frank").content
+    assert (len(found["rows"]), found["sites"]) == (1, ["frank"])
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("ask?threshold=many", "threshold 'many': not a number"),
+        ("ask?threshold=nan", "not a number"),
+        ("ask?threshold=-5", "threshold"),
+        ("ask?top=0", "top 0"),
+        ("ask?top=1.5", "whole number"),
+        ("ask?start=20&end=10", "start is not before end"),
+        ("ask?start=1e300", "not a time"),
+        ("ask?sites=lon", "no sketch of lon is here"),
+        ("host", "host is missing"),
+        ("host?host=no%20address", "no address"),
+        ("window?start=5", "not known here"),
+    ],
+)
+def test_questions_without_sense_are_refused(web: WebServer, path: str, text: str) -> None:
+    found = ask(web, f"/api/{path}")
+    assert found.status == 400
+    assert text in found.content["error"]
+
+
+def test_hosts_are_muted_and_unmuted(web: WebServer, shown: Shown) -> None:
+    mute = {"host": "10.9.0.0/16", "rule": "", "seconds": 3600, "why": "known"}
+    assert ask(web, "/api/mute", "POST", mute).status == 200
+    assert [each["host"] for each in shown.view.list_alerts()["muted"]] == ["10.9.0.0/16"]
+    gone = ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16", "rule": ""})
+    assert gone.content == {"unmuted": True}
+    assert shown.view.list_alerts()["muted"] == []
+    for change in ({"host": 5}, {"seconds": "1"}, {"seconds": 0}, {"seconds": 1e300}, {"host": "nobody"}):
+        assert ask(web, "/api/mute", "POST", {**mute, **change}).status == 400, change
+    assert shown.view.list_alerts()["muted"] == []
+
+
+def test_methods_and_paths_that_are_not_there(web: WebServer) -> None:
+    assert ask(web, "/api/mute").status == 405
+    assert ask(web, "/api/summary", "POST", {}).status == 405
+    assert ask(web, "/api/summary", "DELETE").status == 405
+    found = ask(web, "/api/nothing")
+    assert (found.status, found.content) == (404, {"error": "Not Found"})
+
+
+def test_every_answer_has_its_headers(web: WebServer) -> None:
+    for path in ("/", "/static/app.css", "/api/summary", "/api/nothing", "/api/ask?top=0"):
+        headers = ask(web, path).headers
+        assert "default-src 'none'; script-src 'self'; style-src 'self';" in headers["Content-Security-Policy"], path
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == ("no-store" if "/api/" in path else "no-cache")
+        assert "server" not in headers
+
+
+def test_large_answers_are_packed_for_those_who_can_read_that(web: WebServer) -> None:
+    packed, plain = ask(web, "/api/windows", Accept_Encoding="gzip"), ask(web, "/api/windows")
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    assert packed.content == plain.content
+
+
+def test_pages_are_not_sent_again_to_those_who_have_them(web: WebServer) -> None:
+    found = ask(web, "/static/app.js")
+    assert found.headers["Content-Type"].startswith("text/javascript")
+    again = ask(web, "/static/app.js", If_None_Match=found.headers["ETag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_all_files_of_the_page_are_listed_and_name_nothing_outside() -> None:
+    folder = Path(pages.__file__).parent / "static"
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == sorted(pages.NAMES)
+    for name in pages.NAMES:
+        text = (folder / name).read_text(encoding="utf-8")
+        for outside in ("http://", "https://", "//cdn"):
+            assert outside not in text.replace("http://www.w3.org/2000/svg", "").replace("https://github.com", ""), name
+        if name.endswith(".html"):
+            assert "style=" not in text
+            assert "onclick" not in text
+        if name.endswith(".js") and "vendor" not in name:
+            assert "innerHTML" not in text
+            assert "insertAdjacentHTML" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/%2e%2e/app.py",
+        "/static/vendor/../../server.py",
+        "/static//etc/passwd",
+        "/static/..\\app.py",
+        "/static/",
+        "/static/vendor/uplot",
+        "/static/app.py",
+    ],
+)
+def test_only_the_files_of_the_page_are_sent(web: WebServer, path: str) -> None:
+    assert ask(web, path).status == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 400),
+        ("evil.example:80", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("localhost.evil.example", 400),
+        ("[::1", 400),
+        ("", 400),
+    ],
+)
+def test_a_name_that_is_not_ours_is_refused(web: WebServer, host: str, status: int) -> None:
+    """So a page whose name was pointed to this machine reads nothing (DNS rebinding)."""
+    for path in ("/api/summary", "/"):
+        assert ask(web, path, Host=host).status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "OWN", "Sec_Fetch_Site": "same-origin"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+    ],
+)
+def test_other_pages_change_nothing(web: WebServer, headers: dict[str, str], status: int) -> None:
+    own = {name: value.replace("OWN", f"http://{web.place}") for name, value in headers.items()}
+    assert ask(web, "/api/unmute", "POST", {"host": "10.0.0.1"}, **own).status == status
+
+
+def test_without_the_token_nothing_is_told(locked: WebServer) -> None:
+    for path in ("/api/summary", "/api/events", "/api/nothing", "/api/window"):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}, {"Cookie": "superhosts=1"}):
+            found = ask(locked, path, **headers)
+            assert (found.status, list(found.content)) == (401, ["error"])
+    assert ask(locked, "/api/unmute", "POST", {"host": "10.0.0.1"}).status == 401
+    page = ask(locked, "/")
+    assert (page.status, b"Token of this dashboard" in page.body) == (401, True)
+    assert ask(locked, "/?token=wrong").status == 401
+    assert ask(locked, "/api/summary?token=" + TOKEN).status == 401  # only pages take it there
+    assert ask(locked, "/static/app.css").status == 200
+
+
+def test_the_token_opens_by_header_address_and_form(locked: WebServer) -> None:
+    assert ask(locked, "/api/summary", Authorization=f"Bearer {TOKEN}").status == 200
+    opened = ask(locked, f"/?token={TOKEN}")
+    cookie = opened.headers["Set-Cookie"]
+    assert (opened.status, TOKEN in cookie) == (200, False)
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    kept = cookie.partition(";")[0]
+    assert ask(locked, "/api/summary", Cookie=kept).status == 200
+    assert ask(locked, "/", Cookie=kept).status == 200
+    assert ask(locked, "/api/summary", Cookie=kept[:-1]).status == 401
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    entered = ask(locked, "/login", "POST", f"token={TOKEN}".encode(), **form)
+    assert (entered.status, entered.headers["Location"]) == (303, "./")
+    assert entered.headers["Set-Cookie"].partition(";")[0] == kept
+    assert ask(locked, "/login", "POST", b"token=wrong", **form).status == 401
+    secure = ask(locked, f"/?token={TOKEN}", X_Forwarded_Proto="https").headers["Set-Cookie"]
+    assert "Secure" in secure
+
+
+def test_names_of_a_proxy_are_known() -> None:
+    proxied = Access(Place("127.0.0.1", 80), names=frozenset({"hub.example.org"}))
+    assert proxied.knows_host("hub.example.org")
+    assert proxied.knows_host("HUB.example.org:443")
+    assert not proxied.knows_host("other.example.org")
+    assert proxied.is_own({"origin": "https://hub.example.org", "host": "127.0.0.1:80"})
+    assert not proxied.is_own({"origin": "https://evil.example", "host": "127.0.0.1:80"})
+    others = Access(Place("0.0.0.0", 80), TOKEN)
+    assert others.knows_host("anything.example")
+    assert not Access(Place("127.0.0.1", 80), TOKEN).knows_host("anything.example")
+
+
+def test_what_is_loopback() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
+    assert [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "hub.example.org")] == [False] * 4
+
+
+def test_large_bodies_are_not_read(web: WebServer) -> None:
+    long = {"host": "10.0.0.1", "why": "x" * app.LARGEST_BODY}
+    found = ask(web, "/api/mute", "POST", long)
+    assert (found.status, found.content) == (413, {"error": "more than 8192 bytes"})
+    with socket.create_connection(web.place, timeout=60) as client:  # in pieces, without a length
+        head = f"POST /api/mute HTTP/1.1\r\nHost: {web.place}\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1000\r\n" + b"x" * 4096 + b"\r\n")
+        client.sendall((b"1000\r\n" + b"x" * 4096 + b"\r\n") * 2)
+        assert client.recv(100).startswith(b"HTTP/1.1 413")
+    for body in (b"", b"{", b"[]", b"\xff", b"[" * 5000):
+        assert ask(web, "/api/mute", "POST", body, Content_Type="application/json").status == 400
+
+
+def test_large_heads_are_refused(web: WebServer) -> None:
+    for head in (f"GET /?{'x' * 40_000} HTTP/1.1\r\n", f"GET / HTTP/1.1\r\nX: {'x' * 40_000}\r\n", "garbage\r\n\r\n"):
+        with socket.create_connection(web.place, timeout=60) as client:
+            client.sendall(head.encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
+    assert ask(web, "/api/summary").status == 200
+
+
+def test_slow_clients_are_cut() -> None:
+    """Neither an idle connection, nor half a head, nor half a body stays; others are answered meanwhile."""
+    beginnings = [
+        b"",
+        b"GET / HT",
+        b"POST /api/mute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    ]
+    with serving(empty_view(), reading=0.3) as web:
+        clients = [socket.create_connection(web.place, timeout=120) for _ in beginnings]
+        for client, beginning in zip(clients, beginnings, strict=True):
+            client.sendall(beginning)
+        assert ask(web, "/api/summary").status == 200
+        for client in clients:
+            with client:
+                assert _left(client) == b""
+
+
+def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "WRITING", 1e6)  # an answer would end then; a connection with answers in its queue as well
+    view = empty_view()
+    for number in range(400):
+        view.board.write(report(number, rows_of(number % 24, 12)))
+    with serving(view, reading=1e6, writing=0.3) as web, socket.create_connection(web.place, timeout=120) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(200):
+            client.sendall(b"GET /api/windows HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connections = web._server.server_state.connections
+        (held,) = wait_for(lambda: list(connections), "the connection is taken")
+        wait_for(lambda: held.unsent > 0 or not connections, "answers wait")
+        wait_for(lambda: not connections, "the connection is cut")
+        assert ask(web, "/api/summary").status == 200
+
+
+def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
+    with serving(empty_view()) as web:
+        held = [socket.create_connection(web.place, timeout=120) for _ in range(5)]
+        wait_for(lambda: len(web._server.server_state.connections) == 5, "all are taken")
+        with socket.create_connection(web.place, timeout=120) as beyond:
+            assert _left(beyond) == b""
+        held.pop().close()
+        wait_for(lambda: len(web._server.server_state.connections) == 4, "one has gone")
+        assert ask(web, "/api/summary").status == 200
+        for client in held:
+            client.close()
+
+
+def _left(client: socket.socket) -> bytes:
+    """Return what still comes until the other end closes."""
+    try:
+        return client.recv(100)
+    except ConnectionResetError:
+        return b""
+
+
+class Stream:
+    """A viewer's stream of events."""
+
+    def __init__(self, web: WebServer) -> None:
+        self.connection = http.client.HTTPConnection(web.place.host, web.place.port, timeout=120)
+        self.connection.request("GET", "/api/events")
+        self.response = self.connection.getresponse()
+
+    def next(self) -> Any:
+        """Return the data of the next event, or the text of a comment."""
+        lines = []
+        while line := self.response.readline().decode().strip():
+            lines.append(line)
+        if lines[:1] == ["event: changed"]:
+            return json.loads(lines[1].removeprefix("data: "))
+        return lines
+
+    def close(self) -> None:
+        self.response.close()
+        self.connection.close()
+
+
+def test_a_hundred_viewers_hear_of_a_window() -> None:
+    view = empty_view()
+    with serving(view) as web:
+        streams = [Stream(web) for _ in range(100)]
+        assert {stream.response.getheader("Content-Type") for stream in streams} == {"text/event-stream; charset=utf-8"}
+        assert [stream.next() for stream in streams] == [{"changed": 0}] * 100
+        view.board.write(report(1, rows_of(1)))
+        assert [stream.next() for stream in streams] == [{"changed": 1}] * 100
+        for stream in streams:
+            stream.close()
+        wait_for(lambda: web._changes.viewers == 0, "all viewers have gone")
+
+
+def test_many_changes_become_few_events() -> None:
+    view = empty_view()
+    with serving(view) as web:
+        stream = Stream(web)
+        assert stream.next() == {"changed": 0}
+        assert web._changes._loop is not None
+        for number in range(200):
+            view.board.write(report(number, []))
+            woken = threading.Event()  # the loop has had its turn: without a pause it would have sent an event
+            web._changes._loop.call_soon_threadsafe(web._changes._loop.call_soon, woken.set)
+            assert woken.wait(60)
+        heard = [stream.next()["changed"]]
+        while heard[-1] < 200:
+            heard.append(stream.next()["changed"])
+        assert len(heard) < 100
+        stream.close()
+
+
+def test_quiet_streams_have_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes.Changes.stream, "__defaults__", (0.01,))
+    with serving(empty_view()) as web:
+        stream = Stream(web)
+        assert stream.next() == {"changed": 0}
+        assert stream.next() == [": still here"]
+        stream.close()
+
+
+def test_there_is_a_limit_of_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_VIEWERS", 2)
+    with serving(empty_view()) as web:
+        streams = [Stream(web), Stream(web)]
+        for stream in streams:
+            stream.next()
+        assert ask(web, "/api/events").status == 503
+        for stream in streams:
+            stream.close()
+
+
+def test_one_window_is_made_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, made = empty_view(), []
+    view.board.write(report(1, rows_of(1)))
+    window = view.window
+    monkeypatch.setattr(view, "window", lambda *span: [made.append(span), window(*span)][1], raising=False)
+    with serving(view) as web:
+        threads = [threading.Thread(target=lambda: ask(web, "/api/window")) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(made) == 1
+        view.board.write(report(2, rows_of(2)))
+        assert ask(web, "/api/window").content["start"] == (NOON + 2 * LENGTH) / 1e9
+        assert len(made) == 2
+
+
+def test_a_question_that_fails_is_not_kept() -> None:
+    view = empty_view()
+    view.board.write(report(1, rows_of(1)))
+    answers = [view.windows(), UsageError("not now")]
+
+    def windows() -> Any:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    view.windows = windows  # type: ignore[method-assign]
+    with serving(view) as web:
+        assert ask(web, "/api/windows").status == 400
+        assert ask(web, "/api/windows").status == 200
+
+
+def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown.view.folder is not None
+    monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01,))
+    with shown.view.folder._turn(60.0):
+        found = ask(web, "/api/ask?threshold=100")
+    assert (found.status, found.headers["Retry-After"]) == (503, "5")
+    assert ask(web, "/api/ask?threshold=100").status == 200
+
+
+def test_an_error_that_nobody_expects_is_told_and_nothing_ends() -> None:
+    view, told = empty_view(), []
+    view.list_sites = lambda: 1 / 0  # type: ignore[method-assign]
+    web = WebServer(view, Access(Place("127.0.0.1", 0)), told.append)
+    try:
+        assert ask(web, "/api/sites").status == 500
+        assert ask(web, "/api/summary").status == 200
+    finally:
+        web.close()
+    assert len(told) == 1
+    assert "/api/sites failed: ZeroDivisionError" in told[0]
+
+
+def test_it_closes_with_viewers_at_it() -> None:
+    with serving(empty_view()) as web:
+        stream = Stream(web)
+        stream.next()
+    assert stream.next() == []
+    assert not web._thread.is_alive()
+    stream.close()
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with serving(empty_view()) as web, pytest.raises(Exception, match=rf"--web {web.place}: cannot listen there: "):
+        WebServer(empty_view(), Access(web.place), print)
+
+
+def test_the_work_never_waits_for_a_viewer_that_does_not_read() -> None:
+    """Listeners only wake the event loop, even when that is stuck."""
+    view = empty_view()
+    with serving(view) as web:
+        stuck, free = threading.Event(), threading.Event()
+        assert web._changes._loop is not None
+        web._changes._loop.call_soon_threadsafe(lambda: (stuck.set(), free.wait(60)))
+        assert stuck.wait(60)
+        for number in range(100):
+            view.board.write(report(number, []))
+        free.set()
+        assert ask(web, "/api/summary").content["changed"] == 100
