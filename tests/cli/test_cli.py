@@ -36,7 +36,20 @@ from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, w
 from waiting import wait_for
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]
-COMMANDS = ["scan", "watch", "rows", "hosts", "explain", "merge", "plan", "calibrate", "compare", "synth", "demo"]
+COMMANDS = [
+    "scan",
+    "watch",
+    "top",
+    "rows",
+    "hosts",
+    "explain",
+    "merge",
+    "plan",
+    "calibrate",
+    "compare",
+    "synth",
+    "demo",
+]
 COMMANDS += [
     "edge",
     "hub",

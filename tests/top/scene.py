@@ -1,12 +1,17 @@
-"""A view with everything that the screen shows, for tests and for docs/images/top.svg (run this file to write it)."""
+"""A view with everything that the screen shows. Run this file to write the snapshots and docs/images/top.svg anew."""
 
 from __future__ import annotations
 
 import asyncio
+import html
+import itertools
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from places import ROOT
 from superhosts.alerts.alert import Alert
 from superhosts.pairs import Window
 from superhosts.selection import Selection
@@ -14,6 +19,7 @@ from superhosts.top.app import TopApp
 from superhosts.top.feed import LocalFeed
 from superhosts.views.board import Board, Shown, points_of
 from superhosts.views.view import View
+from waiting import DEADLINE
 
 NOON = 1_794_657_600 * 10**9  # 2026-11-14T12:00:00Z
 LENGTH = 300 * 10**9
@@ -155,10 +161,16 @@ def make_view(windows: int = WINDOWS) -> View:
     return View("hub fra", board, lambda: Selection(1024.0), is_live=True, alerts=Alerts(), sites=sites)  # type: ignore[arg-type]
 
 
+class SceneFeed(LocalFeed):
+    """The view at a time that does not pass."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.summary = lambda: view.summary() | {"now": (NOON + WINDOWS * LENGTH) / 1e9 + 30}  # type: ignore[method-assign]
+
+
 def text_of(svg: str) -> list[str]:
     """Return the lines of a screenshot as text, from what Textual exports."""
-    import html
-
     found: dict[int, list[tuple[float, str]]] = {}
     for x, line, text in re.findall(
         r'<text[^>]*? x="([\d.]+)"[^>]*?clip-path="url\(#[^)]*?-line-(\d+)\)">(.*?)</text>', svg
@@ -180,28 +192,56 @@ def without_fonts(svg: str) -> str:
     )
 
 
-async def picture(*keys: str, size: tuple[int, int] = (100, 18)) -> str:
-    app = TopApp(LocalFeed(make_view()))
+async def ready(pilot: Any, condition: Callable[[], Any], what: str = "") -> None:
+    """Wait until a condition holds and everything that follows from it was drawn."""
+    until = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < until, what or "did not happen"
+        await pilot.pause(0.01)
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def picture(*keys: str, size: tuple[int, int]) -> str:
+    app = TopApp(SceneFeed(make_view()))
     async with app.run_test(size=size) as pilot:
         await ready(pilot, lambda: app.snapshot is not None)
         for key in keys:
             await pilot.press(key)
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+            await pilot.pause()
         return app.export_screenshot(title="superhosts top")
 
 
-async def ready(pilot: Any, condition: Any, rounds: int = 6000) -> None:
-    """Wait until a condition holds and everything that follows from it was drawn."""
-    for _ in range(rounds):
-        if condition():
-            await pilot.app.workers.wait_for_complete()
-            await pilot.pause()
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("did not happen")
+SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+PICTURES: dict[str, tuple[str, ...]] = {
+    "hosts": (),
+    "host": ("enter",),
+    "alerts": ("a",),
+    "sites": ("h",),
+    "help": ("question_mark",),
+    "mute": ("m",),
+    "older": ("left", "left", "left", "left"),
+    "filtered": ("slash", *"server", "enter"),
+    "by_name": ("s", "s"),
+}
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+IMAGE = ROOT / "docs" / "images" / "top.svg"
+
+
+def snapshot(name: str, size: str) -> str:
+    """Return the text of a screen."""
+    lines = text_of(asyncio.run(picture(*PICTURES[name], size=SIZES[size])))
+    return "\n".join(lines) + "\n"
+
+
+def image() -> str:
+    """Return the picture of the documentation."""
+    return without_fonts(asyncio.run(picture(size=(100, 16))))
 
 
 if __name__ == "__main__":
-    place = Path(__file__).parents[2] / "docs" / "images" / "top.svg"
-    place.write_text(without_fonts(asyncio.run(picture())), encoding="utf-8")
+    IMAGE.write_text(image(), encoding="utf-8")
+    SNAPSHOTS.mkdir(exist_ok=True)
+    for name, size in itertools.product(PICTURES, SIZES):
+        (SNAPSHOTS / f"{name}-{size}.txt").write_text(snapshot(name, size), encoding="utf-8")

@@ -61,10 +61,16 @@ class Messages:
         self.lines: deque[str] = deque(maxlen=KEPT)
         self._since = float("-inf")
 
+        self._last = ""
+
     def write(self, text: str) -> None:
         """Take one line."""
         self.lines.append(text)
-        self._since = time.monotonic()
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Show a line that nobody needs to read later."""
+        self._last, self._since = text, time.monotonic()
 
     def show(self, status: str) -> None:
         """Show nothing: the screen has its own lines."""
@@ -75,7 +81,7 @@ class Messages:
 
     def latest(self) -> str:
         """Return the last line, for some seconds."""
-        return self.lines[-1] if self.lines and time.monotonic() - self._since < RECENT else ""
+        return self._last if time.monotonic() - self._since < RECENT else ""
 
 
 def open_feed(options: Top) -> Feed:
@@ -206,6 +212,14 @@ class LiveFeed(LocalFeed):
         view = View(title, self._board, lambda: self._settings.selection, is_live=True)
         super().__init__(view, start=self._thread.start, close=self._stop)
         self.on_end: Callable[[], None] = lambda: None
+        self._ended = ""
+
+    @property
+    def lost(self) -> str:
+        """Why nothing is counted: the input has ended, or it cannot be read."""
+        if self._ended or self._board.newest is not None:
+            return self._ended
+        return str(self.errors.found[-1]) if self.errors.found else ""
 
     def _run(self) -> None:
         how = scan_options(self._sources, self._settings, joins_short=False, grace=parse_seconds(self._options.grace))
@@ -214,7 +228,7 @@ class LiveFeed(LocalFeed):
             run_scan(self._sources, self._settings, self._outputs, self.errors, manner)
         except SuperhostsError as error:
             self.errors.add(error)
-        self.lost = str(self.errors.found[-1]) if self.errors.found else ENDED
+        self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED
         self.on_end()
 
     def _stop(self) -> None:

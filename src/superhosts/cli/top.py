@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import typer
+
 from superhosts.cli._console import fail_with, say, use_log
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
 from superhosts.cli.usage.top import Top
+from superhosts.compiling import before_compiling
 from superhosts.errors import UsageError
 from superhosts.top.opening import load_app
 
@@ -26,6 +29,7 @@ def top(options: Top) -> None:
     if isinstance(feed, LiveFeed):
         feed.on_end = lambda: app.leave_if_empty()
     use_log(messages)
+    before_compiling(lambda: messages.tell("compiling for this machine: 5 to 30 seconds …"))
     try:
         app.run(mouse=False)
     finally:
@@ -33,6 +37,8 @@ def top(options: Top) -> None:
         use_log(None)
         for line in messages.lines:
             say(line)
+    if app.return_code:
+        raise typer.Exit(app.return_code)
     if isinstance(feed, LiveFeed):
         fail_with(feed.errors.found)
 

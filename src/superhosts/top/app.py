@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -22,7 +24,7 @@ from superhosts.top.dialogs import Help, MuteDialog
 from superhosts.top.drawing import placed
 from superhosts.top.feed import Feed, Looker, Snapshot, span_of
 from superhosts.top.grid import Grid, Line
-from superhosts.top.heading import Where, keys_line, status_line, title_line
+from superhosts.top.heading import Where, keys_line, status_line, title_line, why_empty
 from superhosts.top.hosts import ORDERS, HostRow, filtered, host_rows, ordered
 from superhosts.top.screens import AlertsScreen, HostScreen, SitesScreen
 
@@ -63,13 +65,16 @@ class HostsScreen(Screen[None]):
         self._top = app
         self._rows: list[HostRow] = []
         self._layout = NO_LAYOUT
+        self._why = ""  # there are no rows
+        self._drawn: object = None  # what the table shows
 
     def compose(self) -> ComposeResult:
         """Return the lines and the table."""
         top = self._top
-        yield Line(lambda width: title_line(top.snapshot, top.lost, top.where, width), id="title")
+        yield Line(lambda width: title_line(top.snapshot, top.halted, top.where, width), id="title")
         yield Line(self._status, id="status")
         yield Line(lambda width: header_line(self._layout, top.where.order), id="header")
+        yield Static(id="why", markup=False)
         yield Grid(id="hosts")
         yield Line(lambda width: keys_line(KEYS, width), id="keys")
         with Horizontal(id="filter"):
@@ -100,6 +105,8 @@ class HostsScreen(Screen[None]):
         known = [] if snapshot is None or snapshot.shown is None else self._top.rows
         self._rows = filtered(ordered(known, where.order), where.words)
         width = grid.scrollable_content_region.width
+        if width <= 0:  # before the first layout
+            return
         self._layout = lay_out(known, width, self._layout)
         rows, layout = self._rows, self._layout
         alerts = frozenset(() if snapshot is None else snapshot.alerts or ())
@@ -108,13 +115,31 @@ class HostsScreen(Screen[None]):
             row = rows[place]
             return host_line(row, layout, is_chosen=is_chosen, has_alert=row.asked in alerts)
 
-        grid.show([row.key for row in rows], draw)
+        if (rows, layout, alerts) != self._drawn:  # else the whole table would go over the network again
+            self._drawn = rows, layout, alerts
+            grid.show([row.key for row in rows], draw)
+        self._explain()
         self.refresh_lines()
+
+    def show_messages(self) -> None:
+        """Show what may have changed without a new window."""
+        if self.is_mounted:
+            self._explain()
+            self.refresh_lines()
+
+    def _explain(self) -> None:
+        """Say why there are no rows, in the place of the table."""
+        top, why = self._top, self.query_one("#why", Static)
+        text = why_empty(top.snapshot, top.lost or top.note, top.where) if not self._rows else ""
+        why.display = bool(text)
+        if text != self._why:
+            self._why = text
+            why.update(Text(text, "dim"))
 
     def refresh_lines(self) -> None:
         """Draw the lines around the table again."""
         for line in self.query(Line):
-            line.refresh()
+            line.update()
 
     def _status(self, width: int) -> Text:
         top = self._top
@@ -210,6 +235,7 @@ class TopApp(App[None]):
     * { scrollbar-size-vertical: 1; scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default; }
     * { scrollbar-color-hover: ansi_bright_black; scrollbar-color-active: ansi_bright_black; }
     #text { padding: 0 1; }
+    #why { padding: 1 2; height: auto; }
     Input { background: ansi_default; color: ansi_default; width: 1fr; }
     #filter { height: 1; }
     #filter Static { width: 3; }
@@ -243,6 +269,11 @@ class TopApp(App[None]):
         return self.feed.lost or self._error
 
     @property
+    def halted(self) -> str:
+        """The same in two words."""
+        return self.feed.halted if self.lost else ""
+
+    @property
     def note(self) -> str:
         """The last message about the work behind the feed."""
         return printable(self._messages())
@@ -254,6 +285,9 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         """Begin to look, and follow changes."""
         self.feed.follow(self._tell)
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would be left as the screen needs it
+                asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=128 + number))
         self.set_interval(RETRY, self._look_if_lost)
         self.look()
 
@@ -268,7 +302,7 @@ class TopApp(App[None]):
     def _look_if_lost(self) -> None:
         if self.lost:
             self.look()
-        self._hosts.refresh_lines()
+        self._hosts.show_messages()
 
     def look(self) -> None:
         """Take a snapshot, in a thread. What changes meanwhile is looked at afterwards."""

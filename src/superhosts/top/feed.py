@@ -24,9 +24,11 @@ class LinkError(SuperhostsError):
 class Feed(Protocol):
     """What the screen asks. Methods may wait and raise SuperhostsError."""
 
+    halted: str  # two words for the case that nothing new comes
+
     @property
     def lost(self) -> str:
-        """Why the other side cannot be reached at the moment; empty: it can."""
+        """Why nothing new comes at the moment; empty: it does."""
 
     def follow(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, from any thread. It does not wait."""
@@ -62,15 +64,21 @@ class Feed(Protocol):
 class LocalFeed:
     """A view in this process."""
 
+    halted = "not counting"
+
     def __init__(
         self, view: View, *, start: Callable[[], None] = lambda: None, close: Callable[[], None] = lambda: None
     ) -> None:
         """Show a view; `start` begins to fill its board when somebody follows, `close` ends that."""
-        self.lost = ""
         self._view, self._start, self._close = view, start, close
         self.summary, self.windows, self.window = view.summary, view.windows, view.window
         self.list_alerts, self.list_sites = view.list_alerts, view.list_sites
         self.mute, self.unmute = view.mute, view.unmute
+
+    @property
+    def lost(self) -> str:
+        """Return nothing: this process is always there."""
+        return ""
 
     def follow(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change of the board."""

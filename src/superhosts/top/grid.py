@@ -118,9 +118,15 @@ class Line(Widget):
     def __init__(self, draw: Callable[[int], Text], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._draw = draw
+        self._drawn = Text()
 
     def render(self) -> Text:
         """Return the line."""
-        text = self._draw(self.size.width)
-        text.no_wrap = True
-        return text
+        self._drawn = self._draw(self.size.width)
+        self._drawn.no_wrap = True
+        return self._drawn
+
+    def update(self) -> None:
+        """Draw the line again, if it has changed: what is drawn goes over the network, to somebody far away perhaps."""
+        if self._draw(self.size.width) != self._drawn:
+            self.refresh()

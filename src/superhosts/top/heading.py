@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from superhosts.pairs import Window
@@ -16,6 +17,8 @@ from superhosts.units import SECOND
 from superhosts.zone import shows_local
 
 MOST_DRAWN = 40  # windows in the line of windows
+LEAST_TITLE = 8  # cells
+LONGEST = 1000  # characters of a message
 NAMED = 3  # missing sites that are named
 
 
@@ -28,15 +31,15 @@ class Where(NamedTuple):
 
 
 def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -> Text:
-    """Return the first line: title, window, whether it is live, alerts, missing sites."""
+    """Return the first line: title, window, whether it is live, alerts, missing sites.
+
+    `lost`: two words if nothing new comes.
+    """
     left = Text(" ")
     if snapshot is None:
         left.append("superhosts top", BOLD)
         return placed(left, _link(None, lost, where), width)
-    left.append(printable(snapshot.summary.get("title", "")), BOLD)
     shown = snapshot.shown
-    if shown is not None:
-        left.append("  ").append(window_text(span_of(shown)))
     right = Text()
     missing = [] if shown is None else list(shown.get("missing") or ())
     if missing:
@@ -44,12 +47,20 @@ def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -
     if snapshot.alerts:
         right.append(counted(len(snapshot.alerts), "alert"), WARNING).append("  ")
     right.append_text(_link(snapshot, lost, where)).append(" ")
+    window = "" if shown is None else f"  {window_text(span_of(shown))}"
+    room = max(width - right.cell_len - cell_len(window) - 2, LEAST_TITLE)
+    left.append(_tail(printable(snapshot.summary.get("title", "")), room), BOLD).append(window)
     return placed(left, right, width)
+
+
+def _tail(title: str, width: int) -> str:
+    """Return a title in at most so many cells. It may be a long path, whose end says the most."""
+    return title if cell_len(title) <= width else "…" + set_cell_size(title[::-1], width - 1)[::-1]
 
 
 def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
     if lost:
-        return Text("○ link lost", WARNING)
+        return Text(f"○ {lost}", WARNING)
     if snapshot is None:
         return Text("…", DIM)
     back = windows_back(snapshot, where.wanted)
@@ -99,6 +110,15 @@ def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, w
         left.append_text(_which(snapshot.shown, rows, where))
     right = _windows(snapshot, where, min(MOST_DRAWN, width // 3)) if snapshot is not None else Text()
     return placed(left, right.append(" ") if right.cell_len else right, width)
+
+
+def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
+    """Return why there are no rows; `told`: what is known about it."""
+    if snapshot is None or snapshot.shown is None:
+        return printable(told, most=LONGEST) if told else "The first window will appear here."
+    return (
+        f"No host with {printable(where.words)}: Esc shows all." if where.words else "No host to report in this window."
+    )
 
 
 def _which(shown: Json, rows: int, where: Where) -> Text:

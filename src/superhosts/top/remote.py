@@ -35,6 +35,8 @@ class RefusedLinkError(UsageError):
 class RemoteFeed:
     """The view at an address like http://127.0.0.1:8080. Any thread may ask."""
 
+    halted = "link lost"
+
     def __init__(self, address: str, token: str = "", *, pauses: tuple[float, ...] = PAUSES) -> None:
         parts = urlsplit(address)
         try:

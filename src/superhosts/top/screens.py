@@ -84,7 +84,7 @@ class AskingScreen(Screen[None]):
         finally:
             self._is_asking = False
         for line in self.query(Line):
-            line.refresh()
+            line.update()
 
     def link(self) -> Text:
         """Return whether answers come."""
@@ -196,7 +196,7 @@ class ListScreen(AskingScreen):
         table = self._table = list_table(self._items, grid.scrollable_content_region.width)
         grid.show([item.key for item in self._items], table.line)
         for line in self.query(Line):
-            line.refresh()
+            line.update()
 
     def _header(self, _width: int) -> Text:
         if self._items:
