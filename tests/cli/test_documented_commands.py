@@ -15,7 +15,7 @@ from superhosts.cli._loading import LazyCommand
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("operating", "destinations", "alerts", "evidence", "metrics")),
+    *(f"docs/{name}.md" for name in ("operating", "destinations", "alerts", "evidence", "metrics", "terminal")),
 )
 
 

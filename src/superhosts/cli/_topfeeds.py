@@ -31,6 +31,7 @@ from superhosts.durable import read_json
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
 from superhosts.selection import Selection
@@ -82,6 +83,13 @@ class Messages:
     def latest(self) -> str:
         """Return the last line, for some seconds."""
         return self._last if time.monotonic() - self._since < RECENT else ""
+
+
+def settings_of(options: Top) -> Settings:
+    """Return the settings of traffic that is counted here. Raise UsageError if an option has a wrong value."""
+    return make_settings(
+        options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
+    )
 
 
 def open_feed(options: Top) -> Feed:
@@ -195,15 +203,8 @@ class LiveFeed(LocalFeed):
             raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
         self.errors = ReportedErrors()
         self._options, self._board = options, Board()
-        self._settings = make_settings(
-            options.traffic,
-            options.wanted,
-            options.cube,
-            memory_total=options.memory_total,
-            device=options.device,
-        )
         self._sources = _open_sources(options, self.errors)
-        self._settings = replace(self._settings, key=key_for_sketches(options.cube.key_file, saves=False))
+        self._settings = replace(settings_of(options), key=key_for_sketches(options.cube.key_file, saves=False))
         naming = naming_of(options.naming)
         self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
         self._shown = BoardView(self._outputs, parse_seconds(options.refresh))

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from superhosts.cli._console import fail_with, say, use_log
-from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
+from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
 from superhosts.cli.usage.top import Top
 from superhosts.compiling import before_compiling
 from superhosts.errors import UsageError
@@ -21,6 +21,7 @@ NO_TERMINAL = (
 
 def top(options: Top) -> None:
     """Show the screen until somebody quits; then exit with the status of the first error."""
+    settings_of(options)  # A wrong value is told wherever this runs.
     check_terminal()
     make_app = load_app()
     feed = open_feed(options)

@@ -74,7 +74,7 @@ class HostsScreen(Screen[None]):
         yield Line(lambda width: title_line(top.snapshot, top.halted, top.where, width), id="title")
         yield Line(self._status, id="status")
         yield Line(lambda width: header_line(self._layout, top.where.order), id="header")
-        yield Static(id="why", markup=False)
+        yield Static(id="empty", markup=False)
         yield Grid(id="hosts")
         yield Line(lambda width: keys_line(KEYS, width), id="keys")
         with Horizontal(id="filter"):
@@ -129,7 +129,7 @@ class HostsScreen(Screen[None]):
 
     def _explain(self) -> None:
         """Say why there are no rows, in the place of the table."""
-        top, why = self._top, self.query_one("#why", Static)
+        top, why = self._top, self.query_one("#empty", Static)
         text = why_empty(top.snapshot, top.lost or top.note, top.where) if not self._rows else ""
         why.display = bool(text)
         if text != self._why:
@@ -235,7 +235,7 @@ class TopApp(App[None]):
     * { scrollbar-size-vertical: 1; scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default; }
     * { scrollbar-color-hover: ansi_bright_black; scrollbar-color-active: ansi_bright_black; }
     #text { padding: 0 1; }
-    #why { padding: 1 2; height: auto; }
+    #empty { padding: 1 2; height: auto; }
     Input { background: ansi_default; color: ansi_default; width: 1fr; }
     #filter { height: 1; }
     #filter Static { width: 3; }

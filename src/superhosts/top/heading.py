@@ -49,7 +49,7 @@ def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -
     right.append_text(_link(snapshot, lost, where)).append(" ")
     window = "" if shown is None else f"  {window_text(span_of(shown))}"
     room = max(width - right.cell_len - cell_len(window) - 2, LEAST_TITLE)
-    left.append(_tail(printable(snapshot.summary.get("title", "")), room), BOLD).append(window)
+    left.append(_tail(printable(snapshot.summary.get("title", ""), LONGEST), room), BOLD).append(window)
     return placed(left, right, width)
 
 
