@@ -298,6 +298,25 @@ def test_the_page_of_a_host_follows_its_newest_window() -> None:
     drive(app, act)
 
 
+def test_sketches_are_asked_for_a_host_once_a_window() -> None:
+    view, asked = make_view(3), []
+    feed = LocalFeed(view)
+    feed.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+    feed.host = lambda host: asked.append(host) or view.host(host)  # type: ignore[method-assign,func-returns-value]
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "enter")
+        for _ in range(3):  # reports of the same window
+            view.board.put(scene.shown(WINDOWS - 1))
+            await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        assert asked == ["10.20.4.17"]
+        view.board.put(scene.shown(WINDOWS))
+        await ready(pilot, lambda: len(asked) == 2)
+
+    drive(app, act)
+
+
 def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
     app = TopApp(SceneFeed(make_view()))
 
@@ -454,14 +473,19 @@ def test_windows_are_listed_again_only_when_one_was_added() -> None:
 
     view, now, asked = make_view(3), [0.0], []
     feed = LocalFeed(view)
+    feed.is_near = False
     plain = feed.windows
     feed.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
     looker = Looker(feed, lambda: now[0])
     assert len(looker.look().windows) == 3
     looker.look()
     assert len(asked) == 1
+    assert not looker.is_due
     put(view.board, WINDOWS, small(2))
     assert len(looker.look().windows) == 4
+    looker.look()
     now[0] = 60.0
+    assert looker.is_due
     looker.look()
     assert len(asked) == 3
+    assert not looker.is_due

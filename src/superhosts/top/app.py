@@ -300,7 +300,7 @@ class TopApp(App[None]):
         self.look()
 
     def _look_if_lost(self) -> None:
-        if self.lost:
+        if self.lost or self._looker.is_due:
             self.look()
         self._hosts.show_messages()
 
@@ -326,7 +326,7 @@ class TopApp(App[None]):
             self._is_looking = False
         self._hosts.show()
         if self.screen is not self._hosts and isinstance(self.screen, HostScreen | AlertsScreen | SitesScreen):
-            self.screen.look()
+            self.screen.look_again()
 
     def _take(self, snapshot: Snapshot, rows: list[HostRow]) -> None:
         self._error = ""

@@ -99,8 +99,10 @@ def short_count(number: int) -> str:
 
 def cut(text: str, width: int) -> str:
     """Return text in at most so many cells; what is cut off shows as …."""
+    if width <= 0:
+        return ""
     whole = Text(text)
-    whole.truncate(max(width, 0), overflow="ellipsis")
+    whole.truncate(width, overflow="ellipsis")
     return whole.plain
 
 
@@ -108,7 +110,10 @@ def placed(left: Text, right: Text, width: int) -> Text:
     """Return one line: `left` at its beginning, cut if need be, and `right` at its end."""
     if right.cell_len > width:
         right.truncate(width, overflow="ellipsis")
-    room = width - right.cell_len - (1 if right.cell_len else 0)
+    gap = 1 if right.cell_len else 0
+    room = width - right.cell_len - gap
+    if room <= 0:
+        return right
     whole = left.copy()
-    whole.truncate(max(room, 0), overflow="ellipsis", pad=True)
-    return whole.append(" " if right.cell_len and room >= 0 else "").append_text(right)
+    whole.truncate(room, overflow="ellipsis", pad=True)
+    return whole.append(" " * gap).append_text(right)

@@ -25,6 +25,7 @@ class Feed(Protocol):
     """What the screen asks. Methods may wait and raise SuperhostsError."""
 
     halted: str  # two words for the case that nothing new comes
+    is_near: bool  # long answers cost nothing
 
     @property
     def lost(self) -> str:
@@ -64,7 +65,7 @@ class Feed(Protocol):
 class LocalFeed:
     """A view in this process."""
 
-    halted = "not counting"
+    halted, is_near = "not counting", True
 
     def __init__(
         self, view: View, *, start: Callable[[], None] = lambda: None, close: Callable[[], None] = lambda: None
@@ -112,16 +113,24 @@ class Looker:
         self._clock = clock
         self._windows: list[Json] = []
         self._asked = float("-inf")
+        self._has_skipped = False
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if the list of windows may have changed since it was asked for, and that is a while ago."""
+        return self._has_skipped and self._clock() - self._asked >= AGAIN
 
     def look(self, wanted: Span | None = None) -> Snapshot:
         """Return what there is now; `wanted`: another window than the newest."""
         summary = self.feed.summary()
-        newest, now = summary.get("newest"), self._clock()
+        newest: Json | None = summary.get("newest")
+        now = self._clock()
         last = self._windows[-1] if self._windows else None
-        if newest is None or last is None or span_of(newest) != span_of(last) or now - self._asked >= AGAIN:
-            self._windows, self._asked = self.feed.windows(), now
+        is_same = newest is not None and last is not None and span_of(newest) == span_of(last)
+        if newest is not None and is_same and not self.feed.is_near and now - self._asked < AGAIN:
+            self._windows[-1], self._has_skipped = newest, True
         else:
-            self._windows[-1] = newest
+            self._windows, self._asked, self._has_skipped = self.feed.windows(), now, False
         known = any(span_of(each) == wanted for each in self._windows)
         shown = None
         if newest is not None:

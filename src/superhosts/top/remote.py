@@ -35,7 +35,7 @@ class RefusedLinkError(UsageError):
 class RemoteFeed:
     """The view at an address like http://127.0.0.1:8080. Any thread may ask."""
 
-    halted = "link lost"
+    halted, is_near = "link lost", False
 
     def __init__(self, address: str, token: str = "", *, pauses: tuple[float, ...] = PAUSES) -> None:
         parts = urlsplit(address)

@@ -16,7 +16,7 @@ from superhosts.errors import SuperhostsError
 from superhosts.text import printable
 from superhosts.top.asking import in_thread
 from superhosts.top.drawing import BOLD, DIM, WARNING, placed
-from superhosts.top.feed import Feed, Json, Snapshot, Span
+from superhosts.top.feed import Feed, Json, Snapshot, Span, span_of
 from superhosts.top.grid import Grid, Line
 from superhosts.top.heading import Where, keys_line
 from superhosts.top.hostpage import host_page, page_title
@@ -71,6 +71,10 @@ class AskingScreen(Screen[None]):
             self._is_asking = True
             self.run_worker(self._look())
 
+    def look_again(self) -> None:
+        """Ask again, as something has changed."""
+        self.look()
+
     async def _look(self) -> None:
         try:
             while self._ask_again:
@@ -110,6 +114,8 @@ class HostScreen(AskingScreen):
         super().__init__(top)
         self._row, self._span = row, span
         self._answer: Json = {}
+        newest = top.snapshot.summary.get("newest") if top.snapshot is not None else None
+        self._asked_in = span_of(newest) if newest else None  # the newest window when it was asked
         self._is_old = top.where.wanted is not None  # then its numbers are not those of the newest window
 
     def compose(self) -> ComposeResult:
@@ -119,6 +125,17 @@ class HostScreen(AskingScreen):
         with VerticalScroll(id="page"):
             yield Static(id="text", markup=False)
         yield Line(lambda width: keys_line(self.KEYS, width))
+
+    def look_again(self) -> None:
+        """Ask again; where that means to read many sketches, only after a new window."""
+        snapshot = self.top.snapshot
+        if snapshot is None:
+            return
+        newest = snapshot.summary.get("newest")
+        window = span_of(newest) if newest and snapshot.summary.get("can", {}).get("ask") else None
+        if window is None or window != self._asked_in:
+            self._asked_in = window
+            self.look()
 
     def ask(self) -> Json:
         """Ask for the host."""
