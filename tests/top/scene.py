@@ -237,7 +237,7 @@ def snapshot(name: str, size: str) -> str:
 
 def image() -> str:
     """Return the picture of the documentation."""
-    return without_fonts(asyncio.run(picture(size=(100, 16))))
+    return without_fonts(asyncio.run(picture(size=(116, 15))))
 
 
 if __name__ == "__main__":

@@ -238,6 +238,7 @@ class TopApp(App[None]):
     #empty { padding: 1 2; height: auto; }
     Input { background: ansi_default; color: ansi_default; width: 1fr; }
     #filter { height: 1; }
+    Toast { background: ansi_default; border: round ansi_default; padding: 0 1; }
     #filter Static { width: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

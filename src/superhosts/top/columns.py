@@ -18,7 +18,7 @@ from superhosts.top.hosts import HostRow
 
 GAP = 2
 MARK = 2  # cells for the mark of the cursor
-LEAST_BAR, WIDE_BAR = 8, 30
+LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
 LEAST_NAME, WIDE_NAME = 10, 32
 LEAST_SITES, WIDE_SITES = 6, 28
 LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
@@ -37,7 +37,8 @@ class Layout(NamedTuple):
 
 NO_LAYOUT = Layout({}, 0, False)
 LEAST = {"bar": LEAST_BAR, "name": LEAST_NAME, "sites": LEAST_SITES}  # columns that may be cut
-WIDEST = {"name": WIDE_NAME, "sites": WIDE_SITES, "bar": WIDE_BAR}  # to which they grow, in this order
+# To which they grow, one after the other.
+GROWTH = (("bar", GOOD_BAR), ("name", WIDE_NAME), ("sites", WIDE_SITES), ("bar", WIDE_BAR))
 WORTH = ("bar", INTERVAL, "pattern", "name", "sites")  # columns that may be left out, the last one first
 ORDER = ("host", "name", "peers", INTERVAL, "bar", "pattern", "sites")
 
@@ -67,7 +68,7 @@ def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> 
     for name in reversed(WORTH):
         if _total(least) > width:
             least.pop(name, None)
-    for name, widest in WIDEST.items():
+    for name, widest in GROWTH:
         if name in least:
             wanted = widest if name == "bar" else min(needed[name], widest)
             least[name] += max(min(wanted - least[name], width - _total(least)), 0)

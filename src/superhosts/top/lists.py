@@ -45,9 +45,10 @@ class ListTable(NamedTuple):
         item = self.items[place]
         line = Text().append("▸ " if is_chosen else "  ", BOLD)
         for number, (name, width) in enumerate(self.widths.items()):
-            style = "bold reverse" if is_chosen and not number else WARNING if item.is_urgent and not number else ""
+            style = ("bold reverse" if is_chosen else BOLD) if number == 0 else ""
+            style = WARNING if number == 1 and item.is_urgent else style
             line.append(" " * GAP if number else "")
-            line.append(_aligned(cut(item.cells[name], width), width, name), style or (BOLD if not number else ""))
+            line.append(_aligned(cut(item.cells[name], width), width, name), style)
         return line
 
 
