@@ -95,6 +95,24 @@ def test_alerts_that_are_named_must_exist(archive: Path) -> None:
         open_feed(Top(inputs=[str(archive)], source=SourceOptions(alerts=archive / "none")))
 
 
+def test_alerts_that_cannot_be_read_are_left_out(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (archive / "alerts.db").write_bytes(b"no database, but long enough to be taken for one" * 30)
+    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC))
+    assert not feed.summary()["can"]["alerts"]
+    assert "no alerts are shown" in capsys.readouterr().err
+
+
+def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
+    write(tmp_path / "b.pcap", talk("10.0.0.8", 1500))
+    feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC, refresh="0"))
+    feed.follow(lambda: None)
+    wait_for(lambda: feed.summary()["newest"] and feed.window()["rows"], feed.summary)
+    assert "10.0.0.8" not in str(feed.window()["rows"])
+    assert feed.summary()["title"] == f"watch {path}"
+    feed.close()
+
+
 def test_a_folder_of_captures_is_counted(tmp_path: Path) -> None:
     write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
     feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC, refresh="0"))

@@ -15,7 +15,7 @@ from superhosts.pairs import Window
 from superhosts.selection import Selection
 from superhosts.top.app import TopApp
 from superhosts.top.feed import LinkError, LocalFeed
-from superhosts.top.grid import Grid
+from superhosts.top.grid import Grid, Line
 from superhosts.top.screens import AlertsScreen, HostScreen, SitesScreen
 from superhosts.views.board import Board, Shown, points_of
 from superhosts.views.view import View
@@ -446,6 +446,30 @@ def test_a_host_that_cannot_be_asked_is_told() -> None:
         assert "other questions are being answered" in lines(app)[0]
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
+
+    drive(app, act)
+
+
+def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen goes over ssh, perhaps from far away."""
+    view = make_view()
+    app = TopApp(SceneFeed(view))
+
+    async def act(pilot: Any) -> None:
+        drawn: list[Any] = []
+        for kind in (Grid, Line):
+            plain = kind.refresh
+            monkeypatch.setattr(
+                kind, "refresh", lambda self, *_, plain=plain, **more: drawn.append(self) or plain(self)
+            )
+        for _ in range(3):
+            view.board.put(scene.shown(WINDOWS - 1))
+            await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        app._look_if_lost()
+        assert drawn == []
+        view.board.put(scene.shown(WINDOWS))
+        await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        assert {type(each) for each in drawn} == {Grid, Line}
 
     drive(app, act)
 

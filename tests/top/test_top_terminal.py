@@ -21,6 +21,7 @@ import pytest
 
 import packets as p
 from cli.test_hosts import NOON, save
+from netns import namespace
 from superhosts.views.filling import AGAIN
 from top.scene import make_view
 from top.webview import served
@@ -34,11 +35,11 @@ COLOURS = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]"
 class OnTerminal:
     """The command on a terminal of 80 columns and 24 lines."""
 
-    def __init__(self, *arguments: object, **environment: str) -> None:
+    def __init__(self, *arguments: object, inside: tuple[str, ...] = (), **environment: str) -> None:
         self.main, self._other = pty.openpty()
         fcntl.ioctl(self._other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before = termios.tcgetattr(self._other)
-        command = [sys.executable, "-m", "superhosts", "top", *map(str, arguments)]
+        command = [*inside, sys.executable, "-m", "superhosts", "top", *map(str, arguments)]
         streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), self._other)
         given = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         self.process = subprocess.Popen(
@@ -92,8 +93,8 @@ class OnTerminal:
 
 
 @contextmanager
-def on_terminal(*arguments: object, **environment: str) -> Iterator[OnTerminal]:
-    found = OnTerminal(*arguments, **environment)
+def on_terminal(*arguments: object, inside: tuple[str, ...] = (), **environment: str) -> Iterator[OnTerminal]:
+    found = OnTerminal(*arguments, inside=inside, **environment)
     try:
         yield found
     finally:
@@ -167,6 +168,19 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         top.press("q")
         assert top.ends() == 0
         assert top.is_restored
+
+
+def test_an_interface(tmp_path: Path) -> None:
+    with namespace(tmp_path) as net:
+        options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")
+        with on_terminal("live:near0", *options, inside=tuple(net.inside)) as top:
+            maps = Path(f"/proc/{top.process.pid}/maps")
+            wait_for(lambda: "watch" in top.text and "socket:" in maps.read_text(), lambda: top.text)
+            net.send(talk("10.0.0.7", 1500))
+            top.until("10.0.0.7", "1,500", "(open)", "● live")
+            top.press("q")
+            assert top.ends() == 0
+            assert top.is_restored
 
 
 def test_labels_of_live_hosts(tmp_path: Path) -> None:

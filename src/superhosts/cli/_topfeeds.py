@@ -16,7 +16,7 @@ from typing import Any
 from superhosts.alerts.store import AlertStore
 from superhosts.annotating.annotator import Annotator
 from superhosts.cli._capturing import use_filter
-from superhosts.cli._console import fail_with
+from superhosts.cli._console import fail_with, tell
 from superhosts.cli._keys import given_key, key_for_sketches
 from superhosts.cli._liveview import OpenWindow
 from superhosts.cli._options import check_no_conflict
@@ -166,8 +166,13 @@ def _folder(options: Top, path: Path) -> Feed:
 def _alerts(folder: Path, named: Path | None) -> AlertStore | None:
     if named is not None:
         return AlertStore(named, must_exist=True)
-    found = [folder / name for name in ALERT_FILES if (folder / name).is_file()]
-    return AlertStore(found[0]) if found else None
+    for path in (folder / name for name in ALERT_FILES):
+        if path.is_file():
+            try:
+                return AlertStore(path)
+            except SuperhostsError as error:  # Nobody has asked for them.
+                tell(f"no alerts are shown: {error}")
+    return None
 
 
 def _sites(path: Path) -> list[Json]:
