@@ -19,8 +19,10 @@ from superhosts.top.feed import LocalFeed
 from superhosts.top.opening import load_app
 from superhosts.top.remote import RemoteFeed
 from traffic import MINUTES, talk, write
+from traffic import NOON as FIRST
 from waiting import wait_for
 
+EARLIER = FIRST - 10 * MINUTES
 PUBLIC = PairCubeOptions(key_file=Path("public"))
 
 
@@ -104,7 +106,7 @@ def test_alerts_that_cannot_be_read_are_left_out(archive: Path, capsys: pytest.C
 
 def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
-    write(tmp_path / "b.pcap", talk("10.0.0.8", 1500))
+    write(tmp_path / "b.pcap", talk("10.0.0.8", 1500, start=EARLIER))  # it would be read first
     feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC, refresh="0"))
     feed.follow(lambda: None)
     wait_for(lambda: feed.summary()["newest"] and feed.window()["rows"], feed.summary)
