@@ -26,6 +26,7 @@ ALWAYS_MANY = {
     "pairtable.py": ("{8 * words} bytes",),
     "lending.py": ("{size} bytes",),
     "files.py": ("{frames} packets",),  # one has words of its own
+    "folder.py": ("{len(chosen)} sketches",),  # more than one may ask for
 }
 
 

@@ -39,6 +39,7 @@ SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"
 COMMANDS = [
     "scan",
     "watch",
+    "top",
     "rows",
     "hosts",
     "web",

@@ -17,6 +17,7 @@ NAMES = ["", *GROUPS, *COMMANDS]
 REQUIRED = {  # arguments without which a command cannot be parsed
     "scan": ["x.pcap"],
     "watch": ["x.pcap"],
+    "top": ["x.pcap"],
     "hosts": ["x.cube"],
     "web": ["archive"],
     "explain": ["x.cube", "10.0.0.1"],

@@ -49,6 +49,7 @@ OWN_MEANING = {
     ("synth", "window"): "the traffic has no length of its own, so `all` says nothing",
     ("edge", "window"): "the traffic has no end, so `all` says nothing",
     ("watch", "window"): "the same",
+    ("top", "window"): "the same",
     ("hub", "window"): "what is refused if it differs; by default nothing is",
     ("hub", "slide"): "the length of what edges send, by default whatever they send",
     ("hosts", "window"): "windows that are merged into longer ones",

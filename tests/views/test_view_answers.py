@@ -12,9 +12,10 @@ import superhosts as sh
 from cli.test_hosts import NOON, save
 from superhosts.alerts.store import AlertStore
 from superhosts.errors import UsageError
+from superhosts.pairs import Window
 from superhosts.selection import Selection
 from superhosts.views import folder as folders
-from superhosts.views.board import Board
+from superhosts.views.board import Board, Shown
 from superhosts.views.filling import Filling
 from superhosts.views.folder import BusyError, Question, SketchFolder
 from superhosts.views.view import View, accuracy
@@ -133,6 +134,30 @@ def test_a_window_that_cannot_be_asked_is_tried_once(archive: Path) -> None:
     filling.fill()
     assert len(board.windows()) == 2
     assert len(filling.failed) == 1
+
+
+def test_a_window_is_asked_again_when_another_site_adds_to_it(archive: Path) -> None:
+    board = Board()
+    filling = Filling(board, SketchFolder(archive), lambda: WANTED)
+    filling.fill()
+    version = board.version
+    filling.fill()
+    assert board.version == version
+    save(archive / "day" / "2-frank.cube", "frank", NOON + 2 * LENGTH)
+    filling.fill()
+    newest = board.newest
+    assert newest is not None
+    assert (board.version, newest.sites) == (version + 1, ("ams", "frank"))
+    assert {point.host: point.peers for point in newest.points}["10.0.0.1"] == about(600)
+
+
+def test_a_window_that_others_report_is_left_alone(archive: Path) -> None:
+    """A hub's own report of a window says more than its archived sketch."""
+    board = Board()
+    reported = Shown(Window(NOON, NOON + LENGTH), 0, (), title="by the hub")
+    board.put(reported)
+    Filling(board, SketchFolder(archive), lambda: WANTED).fill()
+    assert [shown.title == "by the hub" for shown in board.windows()] == [True, False, False]
 
 
 def test_a_hosts_past_also_has_windows_in_which_it_was_not_reported(archive: Path) -> None:

@@ -36,6 +36,11 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".watch:watch",
         "Watch a network interface on this machine: super hosts of the open window and of the last ones, live.",
     ),
+    "top": Entry(
+        ".usage.top:Top",
+        ".top:top",
+        "Look at super hosts live in the terminal: of a hub or watch, a folder of sketches, or an interface.",
+    ),
     "rows": Entry(
         ".usage.rows:Rows",
         ".rows:rows",

@@ -35,6 +35,27 @@ HOSTS = 5  # of each of these
 OTHER_LINES = 8  # of the screen: titles, headers, empty lines
 
 
+class OpenWindow:
+    """The report of a run's open window, asked for from time to time. Only for the thread that counts."""
+
+    def __init__(self, refresh: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.report: Report | None = None  # None: no window is open, or it has just begun
+        self._refresh, self._clock = refresh, clock
+        self._asked = -1e9  # when
+        self._took = 0.0  # seconds that the last question took
+
+    def ask_if_due(self, run: Scan) -> bool:
+        """Ask, if a moment has passed; return True if so."""
+        now = self._clock()
+        if now - self._asked < max(self._refresh, SHARE * self._took):
+            return False
+        result = run.peek()
+        self.report = None if result is None else report_of(result, run.settings)
+        self._asked = self._clock()
+        self._took = self._asked - now
+        return True
+
+
 class LiveView:
     """The screen of a run."""
 
@@ -47,15 +68,14 @@ class LiveView:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._refresh, self._varying = refresh, varying
+        self._varying = varying
         self._console = OutputConsole() if console is None else console
         self._clock, self._wall = clock, wall
         self._run: Scan | None = None
         self._live: Live | None = None
-        self._open: Report | None = None
+        self._open = OpenWindow(refresh, clock)
         self._closed: deque[Report] = deque(maxlen=CLOSED)
-        self._drawn = self._asked = -1e9  # when
-        self._took = 0.0  # seconds that the last question took
+        self._drawn = -1e9  # when
         self._packets, self._rate = 0, 0.0
 
     @contextmanager
@@ -73,11 +93,9 @@ class LiveView:
 
     def step(self, _position: int, _packets: int) -> None:
         """Ask for the open window and draw, if a moment has passed."""
+        assert self._run is not None
         now = self._clock()
-        if now - self._asked >= max(self._refresh, SHARE * self._took):
-            self._ask()
-            self._asked = self._clock()
-            self._took = self._asked - now
+        self._open.ask_if_due(self._run)
         if now - self._drawn >= REDRAWN:
             self._draw()
 
@@ -88,13 +106,8 @@ class LiveView:
     def add(self, report: Report) -> None:
         """Show a window that has closed."""
         self._closed.appendleft(report)
-        self._open = None
+        self._open.report = None
         self._draw()
-
-    def _ask(self) -> None:
-        assert self._run is not None
-        result = self._run.peek()
-        self._open = None if result is None else report_of(result, self._run.settings)
 
     def _draw(self) -> None:
         now = self._clock()
@@ -113,9 +126,9 @@ class LiveView:
         yield "", ""
         room = max(self._console.height - OTHER_LINES - CLOSED * (HOSTS + 2), HOSTS)
         window = run.open_window()
-        if self._open is not None:
-            yield f"{self._open.heading}{_left(self._open.window, self._wall())}", "bold"
-            yield from self._table(self._open.rows, room)
+        if self._open.report is not None:
+            yield f"{self._open.report.heading}{_left(self._open.report.window, self._wall())}", "bold"
+            yield from self._table(self._open.report.rows, room)
         else:
             yield (
                 f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun",

@@ -137,6 +137,9 @@ ENDLESS_OUTPUT = (
     f"With - they go to standard output, as JSON Lines. {SENT_OUTPUT}"
 )
 PACKETS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Packets in each window, repeats included.")
+REFRESH = typer.Option(
+    metavar="DURATION", callback=check_seconds, help="How often the hosts of the open window are looked for."
+)
 SAVE = typer.Option(
     metavar="DIR",
     help="Save the sketch of every window to DIR. It is merged into a sketch of the same window and site that is "

@@ -65,6 +65,7 @@ class FolderSource(Source):
     """The captures, tables and logs of a folder, present and future. `done` holds identities to leave out.
 
     What is wrong with a file goes to `on_error`, called by the reading thread, or else to the warnings.
+    With `only`, a name in the folder, the source is that one file, which is read while it grows.
     """
 
     replays = True
@@ -74,6 +75,7 @@ class FolderSource(Source):
         self,
         path: str | Path,
         *,
+        only: str | None = None,
         done: frozenset[str] = frozenset(),
         on_error: Callable[[SuperhostsError], None] | None = None,
         tables: TableOptions = DEFAULT,
@@ -81,8 +83,9 @@ class FolderSource(Source):
         pace: Pace = PACE,
         clocks: Clocks = CLOCKS,
     ) -> None:
-        self.name = str(path)
+        self.name = str(path if only is None else Path(path) / only)
         self.now = clocks.steady
+        self._only = only
         self.counters = SourceCounters()
         self._path = Path(path).absolute()
         self._on_error = on_error
@@ -258,7 +261,8 @@ class FolderSource(Source):
             return
         try:
             with os.scandir(self._path) as entries:
-                found = dict(filter(None, map(_status, entries)))
+                wanted = entries if self._only is None else (each for each in entries if each.name == self._only)
+                found = dict(filter(None, map(_status, wanted)))
         except OSError as error:  # gone, or a network that is down: it may come back
             if not self._unreadable:
                 self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")

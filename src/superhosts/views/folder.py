@@ -24,6 +24,7 @@ from superhosts.sketches.queries import find_in_file
 from superhosts.sketches.saved import SavedSketch, describe, merge_named
 from superhosts.text import counted
 
+Contents = frozenset[tuple[Path, int]]  # files, and when they were last changed
 MOST_FILES = 100_000  # in the folder
 MOST_ASKED = 3_000  # files of one question
 LONGEST = 20.0  # seconds of a question about a host's past; what is not asked by then is left out, and told
@@ -107,6 +108,14 @@ class SketchFolder:
         """Return the windows, the newest first."""
         found = {sketch.window for sketch in self.sketches() if sketch.window is not None and sketch.window.is_timed}
         return sorted(found, key=lambda window: (window.end, window.start), reverse=True)
+
+    def contents(self) -> dict[Window, Contents]:
+        """Return the files of each window, and when they were last changed."""
+        found: dict[Window, set[tuple[Path, int]]] = {}
+        for sketch in self.sketches():
+            if sketch.window is not None and sketch.window.is_timed:
+                found.setdefault(sketch.window, set()).add((sketch.path, self._known[sketch.path][0][0]))
+        return {window: frozenset(files) for window, files in found.items()}
 
     def ask(self, question: Question, patience: float = 5.0) -> Answer:
         """Return the hosts of the union of all sketches of a time. Raise UsageError if there are none."""

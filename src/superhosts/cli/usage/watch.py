@@ -13,6 +13,7 @@ from superhosts.cli._options import (
     DEVICE,
     GRACE,
     INPUTS,
+    REFRESH,
     SAVE,
     SITE,
     Counters,
@@ -27,7 +28,6 @@ from superhosts.cli._options import (
     worded,
 )
 from superhosts.cli._signals import sighup_held
-from superhosts.cli._values import check_seconds
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,7 @@ class Watch:
     grace: Annotated[
         str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
     ] = defaults.GRACE
-    refresh: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION", callback=check_seconds, help="How often the hosts of the open window are looked for."
-        ),
-    ] = "3s"
+    refresh: Annotated[str, REFRESH] = "3s"
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None

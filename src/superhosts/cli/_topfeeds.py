@@ -1,0 +1,296 @@
+"""What `superhosts top` looks at: a web address, a folder of sketches, or traffic that it counts itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from superhosts.alerts.store import AlertStore
+from superhosts.annotating.annotator import Annotator
+from superhosts.cli._capturing import use_filter
+from superhosts.cli._console import fail_with, tell
+from superhosts.cli._keys import given_key, key_for_sketches
+from superhosts.cli._liveview import OpenWindow
+from superhosts.cli._options import check_no_conflict
+from superhosts.cli._outputs import naming_of
+from superhosts.cli._service import STATUS
+from superhosts.cli._settings import make_settings
+from superhosts.cli._values import parse_seconds
+from superhosts.cli.scan import Manner, ReportedErrors, run_scan
+from superhosts.cli.usage.top import Top
+from superhosts.detectors.arguments import check_threshold
+from superhosts.durable import read_json
+from superhosts.errors import SuperhostsError, UsageError
+from superhosts.pipeline.run_options import scan_options
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import Report
+from superhosts.reports.fanout import Destinations
+from superhosts.selection import Selection
+from superhosts.sources.base import Source
+from superhosts.sources.folder import FolderSource
+from superhosts.sources.opening import open_inputs
+from superhosts.text import printable
+from superhosts.top.feed import Feed, LocalFeed
+from superhosts.top.remote import RemoteFeed, read_token
+from superhosts.views.board import Board
+from superhosts.views.filling import Filling
+from superhosts.views.folder import SketchFolder
+from superhosts.views.view import Json, View
+
+ALERT_FILES = ("alerts.db", "alerts.sqlite")
+OPEN = "open"  # a note on a window that is not over
+ENDED = "the input has ended"
+PATIENCE = 10.0  # seconds in which a run that was stopped should end
+RECENT = 10.0  # seconds for which a message is shown
+KEPT = 50  # messages that are written when the screen has gone
+OF_FOLDERS = ("threshold", "top", "key_file")  # options besides those of the source that a folder takes
+
+
+class Messages:
+    """Lines for standard error, which belongs to the screen: the last one is shown there, and all follow its end."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=KEPT)
+        self._since = float("-inf")
+
+        self._last = ""
+
+    def write(self, text: str) -> None:
+        """Take one line."""
+        self.lines.append(text)
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Show a line that nobody needs to read later."""
+        self._last, self._since = text, time.monotonic()
+
+    def show(self, status: str) -> None:
+        """Show nothing: the screen has its own lines."""
+
+    def status(self) -> dict[str, int]:
+        """Return that nothing waits."""
+        return {"waiting": 0, "dropped": 0}
+
+    def latest(self) -> str:
+        """Return the last line, for some seconds."""
+        return self._last if time.monotonic() - self._since < RECENT else ""
+
+
+def settings_of(options: Top) -> Settings:
+    """Return the settings of traffic that is counted here. Raise UsageError if an option has a wrong value."""
+    return make_settings(
+        options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
+    )
+
+
+def open_feed(options: Top) -> Feed:
+    """Return what the inputs name. Raise UsageError if options do not belong to it."""
+    first = options.inputs[0]
+    is_address = first.startswith(("http://", "https://"))
+    if is_address or _holds_sketches(first):
+        if len(options.inputs) > 1:
+            raise UsageError(f"{printable(options.inputs[1])}: top shows one address or folder at a time")
+        return _address(options) if is_address else _folder(options, Path(first))
+    kind = "only with an address or a folder; with other inputs `superhosts watch` makes alerts"
+    check_no_conflict({"--token-file": options.source.token_file, "--alerts": options.source.alerts}, kind)
+    return LiveFeed(options)
+
+
+def _holds_sketches(name: str) -> bool:
+    """Return True for a folder of sketches, of a hub, or that is empty: others hold captures."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return False
+    if (folder / STATUS).exists() or not any(folder.iterdir()):
+        return True
+    return any(file.endswith(".cube") for _, _, files in os.walk(folder) for file in files)
+
+
+def _address(options: Top) -> Feed:
+    others = _changed(options.traffic, options.wanted, options.cube, options.naming)
+    others |= {"--alerts": options.source.alerts, "--memory-total": options.memory_total}
+    check_no_conflict(others, "not with a web address: the program there was started with its own options")
+    feed = RemoteFeed(options.inputs[0], read_token(options.source.token_file))
+    with contextlib.suppress(OSError), _unless_lost():
+        feed.summary()
+    return feed
+
+
+@contextmanager
+def _unless_lost() -> Iterator[None]:
+    """Let only errors through that trying again does not mend."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except SuperhostsError:
+        pass
+
+
+def _folder(options: Top, path: Path) -> Feed:
+    others = _changed(options.traffic, options.cube, options.naming, but=OF_FOLDERS)
+    others |= {"--token-file": options.source.token_file}
+    check_no_conflict(others, "not with a folder of sketches, which were made with their own options")
+    selection = Selection.of_scan(options.wanted.threshold, options.wanted.top)
+    if selection.threshold is not None:
+        check_threshold(selection.threshold, "--threshold")
+    board, stop = Board(), threading.Event()
+    folder = SketchFolder(path, given_key(options.cube.key_file), memory=options.memory_total)
+    is_hub = (path / STATUS).exists()
+    view = View(
+        f"{'hub' if is_hub else 'sketches'} {path}",
+        board,
+        lambda: selection,
+        is_live=is_hub,
+        folder=folder,
+        alerts=_alerts(path, options.source.alerts),
+        sites=(lambda: _sites(path / STATUS)) if is_hub else None,
+    )
+    filling = Filling(board, folder, lambda: selection)
+
+    def start() -> None:
+        filling.start(stop, follow=True)
+
+    return LocalFeed(view, start=start, close=stop.set)
+
+
+def _alerts(folder: Path, named: Path | None) -> AlertStore | None:
+    if named is not None:
+        return AlertStore(named, must_exist=True)
+    for path in (folder / name for name in ALERT_FILES):
+        if path.is_file():
+            try:
+                return AlertStore(path)
+            except SuperhostsError as error:  # Nobody has asked for them.
+                tell(f"no alerts are shown: {error}")
+    return None
+
+
+def _sites(path: Path) -> list[Json]:
+    """Return what a hub has written about its sites."""
+    try:
+        status = read_json(path)
+    except (OSError, ValueError):
+        return []
+    sites: Any = status.get("sites") if isinstance(status, dict) else None
+    known = sites.items() if isinstance(sites, dict) else ()
+    return [{"site": name, **facts} for name, facts in known if isinstance(facts, dict)]
+
+
+def _changed(*groups: Any, but: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return the options of groups that do not have their default value."""
+    found: dict[str, object] = {}
+    for group in groups:
+        usual = type(group)()
+        for option in fields(group):
+            value = getattr(group, option.name)
+            if is_dataclass(value):
+                found |= _changed(value, but=but)
+            elif value != getattr(usual, option.name) and option.name not in but:
+                found[f"--{option.name.replace('_', '-')}"] = value
+    return found
+
+
+class LiveFeed(LocalFeed):
+    """Traffic that is counted here, in a thread."""
+
+    def __init__(self, options: Top) -> None:
+        if "-" in options.inputs:
+            raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
+        self.errors = ReportedErrors()
+        self._options, self._board = options, Board()
+        self._sources = _open_sources(options, self.errors)
+        self._settings = replace(settings_of(options), key=key_for_sketches(options.cube.key_file, saves=False))
+        naming = naming_of(options.naming)
+        self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
+        self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
+        self._thread = threading.Thread(target=self._run, name="count", daemon=True)
+        title = "watch " + ", ".join(dict.fromkeys(source.name for source in self._sources))
+        view = View(title, self._board, lambda: self._settings.selection, is_live=True)
+        super().__init__(view, start=self._thread.start, close=self._stop)
+        self.on_end: Callable[[], None] = lambda: None
+        self._ended = ""
+
+    @property
+    def lost(self) -> str:
+        """Why nothing is counted: the input has ended, or it cannot be read."""
+        if self._ended or self._board.newest is not None:
+            return self._ended
+        return str(self.errors.found[-1]) if self.errors.found else ""
+
+    def _run(self) -> None:
+        how = scan_options(self._sources, self._settings, joins_short=False, grace=parse_seconds(self._options.grace))
+        manner = Manner(view=self._shown, quiet=True, run=replace(how, leaves_open=False))
+        try:
+            run_scan(self._sources, self._settings, self._outputs, self.errors, manner)
+        except SuperhostsError as error:
+            self.errors.add(error)
+        self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED
+        self.on_end()
+
+    def _stop(self) -> None:
+        self._shown.stop()
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
+
+
+def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
+    """Open the inputs as `watch` does; a file that is not compressed is followed while it grows."""
+    tables = options.traffic.tables.read()
+    sources: list[Source] = []
+    for name in options.inputs:
+        path = Path(name)
+        if path.is_file():
+            sources.append(FolderSource(path.parent, only=path.name, on_error=errors.add, tables=tables))
+        else:
+            sources += open_inputs([name], errors.add, follow=True, tables=tables)
+    use_filter(sources, options.traffic.filter)
+    if not sources:
+        fail_with(errors.found)
+    return sources
+
+
+class BoardView:
+    """Puts the open window on the board, besides those that have closed."""
+
+    def __init__(self, outputs: Destinations, refresh: float) -> None:
+        self._outputs, self._open = outputs, OpenWindow(refresh)
+        self._run: Scan | None = None
+        self._is_stopped = False
+
+    @contextmanager
+    def of(self, run: Scan) -> Iterator[None]:
+        """Show this run until the context is left."""
+        self._run = run
+        if self._is_stopped:
+            run.stop()
+        yield
+
+    def step(self, _position: int, _packets: int) -> None:
+        """Show the open window, if a moment has passed."""
+        assert self._run is not None
+        if self._open.ask_if_due(self._run) and self._open.report is not None:
+            report = self._open.report
+            self._outputs.write(replace(report, notes=[*report.notes, OPEN]))
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Do nothing: nothing is printed."""
+        return nullcontext()
+
+    def add(self, report: Report) -> None:
+        """Do nothing: the board has it."""
+
+    def stop(self) -> None:
+        """End the run."""
+        self._is_stopped = True
+        if self._run is not None:
+            self._run.stop()

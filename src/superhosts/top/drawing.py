@@ -1,0 +1,119 @@
+"""Numbers as pictures made of characters: bars with their interval, a line of windows, the past of a host.
+
+Each picture can be read without colours: what is certain is solid, what is only possible is shaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+SOLID, SHADED = "█", "░"
+EIGHTHS = " ▏▎▍▌▋▊▉"
+LEVELS = "▁▂▃▄▅▆▇█"
+BRAILLE = 0x2800
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a character, by row and column
+BAR_STYLE, SHADE_STYLE, DIM, BOLD = "cyan", "cyan", "dim", "bold"
+CHOSEN_STYLE = "bold underline"
+WARNING = "bold red"
+UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def bar(low: int, most: int, *, is_exact: bool, largest: int, width: int) -> Text:
+    """Return a bar of some cells: solid up to the lower end of an interval, shaded to its upper end."""
+    if largest <= 0 or width <= 0:
+        return Text(" " * max(width, 0))
+    scale = width / largest
+    if is_exact:
+        cells = min(most * scale, width)
+        whole = int(cells)
+        part = EIGHTHS[int((cells - whole) * 8)] if whole < width else ""
+        cell = SOLID * whole + part.strip() or EIGHTHS[1]
+        return Text(cell.ljust(width), BAR_STYLE)
+    solid = min(math.floor(low * scale), width - 1)
+    shaded = max(min(math.ceil(most * scale), width) - solid, 1)
+    drawn = Text().append(SOLID * solid, BAR_STYLE).append(SHADED * shaded, SHADE_STYLE)
+    return drawn.append(" " * (width - solid - shaded))
+
+
+def sparkline(values: Sequence[int], chosen: int | None) -> Text:
+    """Return one character for each number, the chosen one highlighted."""
+    largest = max(values, default=0)
+    drawn = Text()
+    for place, value in enumerate(values):
+        level = LEVELS[min(int(value / largest * len(LEVELS)), len(LEVELS) - 1)] if largest else LEVELS[0]
+        drawn.append(level, CHOSEN_STYLE if place == chosen else BAR_STYLE)
+    return drawn
+
+
+class Band(NamedTuple):
+    """What is known of a host in one window: an interval over a span of time."""
+
+    start: float
+    end: float
+    low: int
+    high: int | None  # None: saturated, it may be any number from `low` on
+
+
+def chart(bands: Sequence[Band], width: int, height: int) -> list[str]:
+    """Return lines of braille characters: each interval drawn over its time. Times without one stay empty."""
+    if not bands or width <= 0 or height <= 0:
+        return []
+    first, last = min(band.start for band in bands), max(band.end for band in bands)
+    top = highest(bands)
+    columns, rows = 2 * width, 4 * height
+    dots = [[0] * width for _ in range(height)]
+    per_second = columns / max(last - first, 1e-9)
+    for band in bands:
+        begin = min(round((band.start - first) * per_second), columns - 1)
+        end = max(round((band.end - first) * per_second), begin + 1)
+        upper = top if band.high is None else band.high
+        bottom_row, top_row = _row(band.low, top, rows), _row(upper, top, rows)
+        for column in range(begin, min(end, columns)):
+            for row in range(top_row, bottom_row + 1):
+                dots[row // 4][column // 2] |= DOTS[row % 4][column % 2]
+    return ["".join(chr(BRAILLE + cell) for cell in line) for line in dots]
+
+
+def highest(bands: Sequence[Band]) -> int:
+    """Return the number at the top of a chart."""
+    return max((max(band.low, band.high or 0) for band in bands), default=0) or 1
+
+
+def _row(value: int, top: int, rows: int) -> int:
+    """Return the row of a number, counted from above."""
+    return min(max(rows - 1 - round(value / top * (rows - 1)), 0), rows - 1)
+
+
+def short_count(number: int) -> str:
+    """Return a number in at most five characters: 950, 1.2k, 35k, 1.2M."""
+    for size, unit in UNITS:
+        if number >= size:
+            shown = number / size
+            return f"{shown:.1f}{unit}" if shown < 9.95 else f"{shown:.0f}{unit}"
+    return str(number)
+
+
+def cut(text: str, width: int) -> str:
+    """Return text in at most so many cells; what is cut off shows as …."""
+    if width <= 0:
+        return ""
+    whole = Text(text)
+    whole.truncate(width, overflow="ellipsis")
+    return whole.plain
+
+
+def placed(left: Text, right: Text, width: int) -> Text:
+    """Return one line: `left` at its beginning, cut if need be, and `right` at its end."""
+    if right.cell_len > width:
+        right.truncate(width, overflow="ellipsis")
+    gap = 1 if right.cell_len else 0
+    room = width - right.cell_len - gap
+    if room <= 0:
+        return right
+    whole = left.copy()
+    whole.truncate(room, overflow="ellipsis", pad=True)
+    return whole.append(" " * gap).append_text(right)

@@ -1,0 +1,132 @@
+"""The rows of a window as the screen needs them: safe to show, in some order, and those that a filter leaves.
+
+Names, labels and addresses come from traffic and from other machines. They are made printable here, once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from superhosts.text import printable
+from superhosts.top.feed import Json, LinkError
+from superhosts.views.board import name_of
+
+MOST_NAME = 80  # characters
+
+
+class HostRow(NamedTuple):
+    """One host of a window. All text is printable."""
+
+    host: str
+    name: str  # its label or name
+    side: str
+    direction: str
+    peers: int | None  # None: saturated
+    low: int
+    high: int | None
+    pattern: str
+    sites: tuple[str, ...]  # that saw it, the one with the most peers first
+    asked: str  # the host as the other side writes it
+    row: Json  # everything
+
+    @property
+    def key(self) -> tuple[str, str, str, Any]:
+        """What the cursor stays on when rows change."""
+        return self.asked, self.side, self.direction, self.row.get("counts")
+
+    @property
+    def known(self) -> int:
+        """The peers, or the least that they are."""
+        return self.low if self.peers is None else self.peers
+
+    @property
+    def most(self) -> int:
+        """The end of the interval, as far as it is known."""
+        return max(self.known, self.high or 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Return True if the interval is a single number."""
+        return self.peers is not None and self.low == self.peers == self.high
+
+
+def host_rows(rows: Iterable[Json]) -> list[HostRow]:
+    """Return the rows of an answer. Raise LinkError if it is no such answer."""
+    try:
+        return [_host_row(row) for row in rows]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LinkError(f"the answer has no rows of hosts: {type(error).__name__}: {error}") from None
+
+
+def _host_row(row: Json) -> HostRow:
+    sites = row.get("sites") or ()
+    names = tuple(printable(site["site"], MOST_NAME) for site in sites)
+    peers, high = row["peers"], row["peers_high"]
+    return HostRow(
+        printable(row["host"]),
+        printable(name_of(row), MOST_NAME),
+        printable(row.get("side", "")),
+        printable(row.get("direction", "")),
+        None if peers is None else int(peers),
+        int(row["peers_low"]),
+        None if high is None else int(high),
+        printable(row.get("pattern") or "", MOST_NAME),
+        names,
+        str(row["host"]),
+        row,
+    )
+
+
+def _by_address(row: HostRow) -> tuple[int, int, str]:
+    """Sort addresses as numbers, IPv4 before IPv6, and names behind them."""
+    try:
+        network = ipaddress.ip_network(row.asked, strict=False)
+    except ValueError:
+        return 9, 0, row.asked
+    return network.version, int(network.network_address), row.asked
+
+
+ORDERS: dict[str, Callable[[HostRow], Any]] = {  # names of columns, in the order in which one key cycles through them
+    "peers": lambda row: -row.known,
+    "host": _by_address,
+    "name": lambda row: (not row.name, row.name.casefold()),
+    "pattern": lambda row: (not row.pattern, row.pattern),
+    "sites": lambda row: -len(row.sites),
+}
+
+
+def ordered(rows: Sequence[HostRow], order: str) -> list[HostRow]:
+    """Return rows in an order, and those that it leaves equal by their peers."""
+    return sorted(sorted(rows, key=ORDERS["peers"]), key=ORDERS[order])
+
+
+def filtered(rows: Sequence[HostRow], text: str) -> list[HostRow]:
+    """Return the rows that contain a text, or whose address is in a prefix. Several words must all be found."""
+    tests = [_test(word) for word in text.split()]
+    return [row for row in rows if all(test(row) for test in tests)]
+
+
+def _test(word: str) -> Callable[[HostRow], bool]:
+    if "/" in word:
+        try:
+            network = ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            pass
+        else:
+            return lambda row: _is_in(row.asked, network)
+    wanted = word.casefold()
+    return lambda row: wanted in "\n".join((row.host, row.name, row.pattern, *row.sites)).casefold()
+
+
+def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    try:
+        address = ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return False
+    return (
+        address.version == network.version
+        and address.network_address in network
+        and address.prefixlen >= network.prefixlen
+    )

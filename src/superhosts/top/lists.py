@@ -1,0 +1,166 @@
+"""Alerts and sites as lines of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from superhosts.text import counted, printable
+from superhosts.top.drawing import BOLD, DIM, WARNING, cut
+from superhosts.top.feed import Json
+from superhosts.top.heading import moment_text
+from superhosts.top.hostpage import MISSING, alert_state
+from superhosts.units import format_size
+
+GAP = 2
+WIDEST = 40  # cells of one column
+RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
+
+
+class Item(NamedTuple):
+    """One line."""
+
+    key: Hashable
+    cells: Mapping[str, str]
+    is_urgent: bool = False
+    content: Json | None = None
+
+
+class ListTable(NamedTuple):
+    """Lines with the widths of their columns. Columns on the right are left out if they do not fit."""
+
+    items: Sequence[Item]
+    widths: Mapping[str, int]
+
+    def header(self) -> Text:
+        """Return the names of the columns."""
+        names = [_aligned(name, width, name) for name, width in self.widths.items()]
+        return Text("  " + (" " * GAP).join(names), DIM)
+
+    def line(self, place: int, is_chosen: bool) -> Text:
+        """Return a line."""
+        item = self.items[place]
+        line = Text().append("▸ " if is_chosen else "  ", BOLD)
+        for number, (name, width) in enumerate(self.widths.items()):
+            style = ("bold reverse" if is_chosen else BOLD) if number == 0 else ""
+            style = WARNING if number == 1 and item.is_urgent else style
+            line.append(" " * GAP if number else "")
+            line.append(_aligned(cut(item.cells[name], width), width, name), style)
+        return line
+
+
+def list_table(items: Sequence[Item], width: int) -> ListTable:
+    """Return lines that fit into a width."""
+    widths: dict[str, int] = {}
+    room = width - 2
+    for name in items[0].cells if items else ():
+        needed = min(max(cell_len(name), *(cell_len(item.cells[name]) for item in items)), WIDEST)
+        taken = needed if needed <= room else max(room, 0)
+        if taken < min(needed, 6):
+            break
+        widths[name] = taken
+        room -= taken + GAP
+    return ListTable(items, widths)
+
+
+def _aligned(text: str, width: int, column: str) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if column in RIGHT else text + space
+
+
+def alert_items(answer: Json) -> list[Item]:
+    """Return open alerts, then what is muted, then closed alerts."""
+    alerts, muted = answer.get("alerts") or (), answer.get("muted") or ()
+    opened = [_alert_item(alert) for alert in alerts if not alert.get("closed")]
+    closed = [_alert_item(alert) for alert in alerts if alert.get("closed")]
+    return [*opened, *map(_mute_item, muted), *closed]
+
+
+def _alert_item(alert: Json) -> Item:
+    cells = {
+        "host": printable(alert.get("host"), WIDEST),
+        "state": alert_state(alert),
+        "rule": printable(alert.get("rule"), WIDEST),
+        "peers": _number(alert.get("peers")),
+        "peak": _number(alert.get("peak")),
+        "since": _time(alert.get("opened")),
+        "last": _time(alert.get("last")),
+    }
+    return Item(("alert", alert.get("id")), cells, not alert.get("closed"), alert)
+
+
+def _mute_item(mute: Json) -> Item:
+    why = printable(mute.get("why") or "", WIDEST)
+    cells = {
+        "host": printable(mute.get("host"), WIDEST),
+        "state": "muted",
+        "rule": printable(mute.get("rule") or "all", WIDEST),
+        "peers": "",
+        "peak": "",
+        "since": f"until {_time(mute.get('until'))}",
+        "last": why,
+    }
+    return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
+
+
+def site_items(sites: Sequence[Json], shown: Json | None, now: float) -> list[Item]:
+    """Return what is known of each site; sites that are missing in the window first."""
+    missing = [] if shown is None else [str(site) for site in shown.get("missing") or ()]
+    here = [] if shown is None else [str(site) for site in shown.get("sites") or ()]
+    known = {str(site.get("site", "")): site for site in sites}
+    names = [*missing, *sorted({*known, *here} - {*missing})]
+    return [_site_item(name, known.get(name, {}), name in missing, name in here, now) for name in names]
+
+
+def _site_item(name: str, site: Json, is_missing: bool, is_here: bool, now: float) -> Item:
+    waiting = site.get("spool_sketches")
+    clock = site.get("clock")
+    cells = {
+        "site": printable(name, WIDEST),
+        "in the window": "missing" if is_missing else "yes" if is_here else "no",
+        "heard": _ago(site.get("seen"), now),
+        "lag": _age(site.get("window_end"), now),
+        "spool": MISSING
+        if waiting is None
+        else f"{_number(waiting)} ({format_size(int(site.get('spool_bytes') or 0))})",
+        "refused": _number(site.get("refused")),
+        "clock": f"{clock:+.1f} s" if isinstance(clock, int | float) else MISSING,
+        "version": printable(site.get("version") or MISSING, WIDEST),
+        "remark": printable(site.get("mismatch") or ""),
+    }
+    return Item(name, cells, is_missing or bool(site.get("mismatch")), site)
+
+
+def _ago(moment: Any, now: float) -> str:
+    age = _age(moment, now)
+    return age if age == MISSING else f"{age} ago"
+
+
+def _age(moment: Any, now: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    if not isinstance(moment, int | float):
+        return MISSING
+    seconds = max(now - moment, 0.0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else MISSING
+
+
+def _time(seconds: Any) -> str:
+    """Return day and time, without the year."""
+    return moment_text(seconds, zone=False)[5:] or MISSING
+
+
+def alerts_heading(items: Sequence[Item]) -> str:
+    """Return how many alerts are open, closed and muted."""
+    opened = sum(item.is_urgent for item in items)
+    muted = sum(item.cells["state"] == "muted" for item in items)
+    return f"{counted(opened, 'open alert')}, {len(items) - opened - muted} closed, {muted} muted"

@@ -1,0 +1,155 @@
+"""`superhosts top`: which options belong to which input, and what is said where it cannot work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.test_hosts import NOON, save
+from commands import Run
+from superhosts.alerts.store import AlertStore
+from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
+from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
+from superhosts.cli.usage.top import SourceOptions, Top
+from superhosts.errors import InputError, MissingExtraError, UsageError
+from superhosts.top.feed import LocalFeed
+from superhosts.top.opening import load_app
+from superhosts.top.remote import RemoteFeed
+from traffic import MINUTES, talk, write
+from traffic import NOON as FIRST
+from waiting import wait_for
+
+EARLIER = FIRST - 10 * MINUTES
+PUBLIC = PairCubeOptions(key_file=Path("public"))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    for number in range(2):
+        save(tmp_path / "archive" / f"{number}.cube", "ams", NOON + number * 5 * MINUTES)
+    return tmp_path / "archive"
+
+
+def test_without_a_terminal_it_points_to_other_commands(run: Run, archive: Path) -> None:
+    ended = run("top", archive)
+    assert ended.status == 2
+    assert "superhosts: top needs a terminal" in ended.err
+    assert "superhosts watch" in ended.err
+    assert "superhosts hosts" in ended.err
+
+
+def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textual", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'superhosts\[top\]'"):
+        load_app()
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"traffic": EndlessTrafficOptions(window="1m")}, "http://127.0.0.1:9", "--window: not with a web address"),
+    ({"wanted": ScanWantedOptions(threshold=5.0)}, "http://127.0.0.1:9", "--threshold: not with a web address"),
+    ({"source": SourceOptions(alerts=Path("a"))}, "http://127.0.0.1:9", "--alerts: not with a web address"),
+    ({"naming": NamesOptions(names=True)}, "ARCHIVE", "--names: not with a folder"),
+    ({"traffic": EndlessTrafficOptions(inner=["10.0.0.0/8"])}, "ARCHIVE", "--inner: not with a folder"),
+    ({"source": SourceOptions(token_file=Path("t"))}, "ARCHIVE", "--token-file: not with a folder"),
+    ({"source": SourceOptions(token_file=Path("t"))}, "synth:flows=1k", "--token-file: only with an address"),
+    ({"wanted": ScanWantedOptions(threshold=-5.0)}, "ARCHIVE", "--threshold"),
+    ({}, "-", "standard input is the keyboard"),
+]
+
+
+@pytest.mark.parametrize(("given", "name", "words"), WRONG)
+def test_options_that_belong_to_other_inputs_are_refused(
+    archive: Path, given: dict[str, Any], name: str, words: str
+) -> None:
+    options = Top(inputs=[name.replace("ARCHIVE", str(archive))], **given)
+    with pytest.raises(UsageError, match=words):
+        open_feed(options)
+
+
+def test_one_address_or_folder_at_a_time(archive: Path) -> None:
+    with pytest.raises(UsageError, match="one address or folder at a time"):
+        open_feed(Top(inputs=[str(archive), str(archive)]))
+
+
+def test_a_hub_that_is_not_there_yet_is_waited_for() -> None:
+    assert isinstance(open_feed(Top(inputs=["http://127.0.0.1:9"])), RemoteFeed)
+
+
+def test_a_folder_is_filled_when_somebody_follows(archive: Path) -> None:
+    AlertStore(archive / "alerts.db").close()
+    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC, wanted=ScanWantedOptions(threshold=100.0)))
+    assert isinstance(feed, LocalFeed)
+    assert feed.windows() == []
+    assert feed.summary()["can"]["alerts"]
+    changes: list[int] = []
+    feed.follow(lambda: changes.append(1))
+    wait_for(lambda: len(feed.windows()) == 2, feed.summary)
+    assert {row["host"] for row in feed.window()["rows"]} == {"10.0.0.1", "10.1.0.3"}
+    assert len(changes) == 2
+    feed.close()
+
+
+def test_alerts_that_are_named_must_exist(archive: Path) -> None:
+    with pytest.raises(InputError, match="no alerts are kept here"):
+        open_feed(Top(inputs=[str(archive)], source=SourceOptions(alerts=archive / "none")))
+
+
+def test_alerts_that_cannot_be_read_are_left_out(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (archive / "alerts.db").write_bytes(b"no database, but long enough to be taken for one" * 30)
+    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC))
+    assert not feed.summary()["can"]["alerts"]
+    assert "no alerts are shown" in capsys.readouterr().err
+
+
+def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
+    write(tmp_path / "b.pcap", talk("10.0.0.8", 1500, start=EARLIER))  # it would be read first
+    feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC, refresh="0"))
+    feed.follow(lambda: None)
+    wait_for(lambda: feed.summary()["newest"] and feed.window()["rows"], feed.summary)
+    assert "10.0.0.8" not in str(feed.window()["rows"])
+    assert feed.summary()["title"] == f"watch {path}"
+    feed.close()
+
+
+def test_a_folder_of_captures_is_counted(tmp_path: Path) -> None:
+    write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
+    feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC, refresh="0"))
+    assert isinstance(feed, LiveFeed)
+    feed.follow(lambda: None)
+    wait_for(lambda: feed.summary()["newest"], lambda: feed.errors.found)
+    wait_for(lambda: feed.window()["rows"], lambda: feed.errors.found)
+    row = feed.window()["rows"][0]
+    assert (row["host"], row["peers"]) == ("10.0.0.7", 1500)
+    assert "open" in feed.window()["notes"]
+    feed.close()
+    assert feed.lost == "the input has ended"
+    assert "open" not in feed.window()["notes"]
+
+
+def test_an_empty_folder_waits_for_sketches(tmp_path: Path) -> None:
+    feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC))
+    assert not isinstance(feed, LiveFeed)
+    assert feed.summary()["newest"] is None
+
+
+def test_a_feed_that_is_closed_before_it_has_begun_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 15))
+    feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC))
+    feed.close()
+
+
+def test_messages_are_shown_for_a_moment_and_kept_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("superhosts.cli._topfeeds.time.monotonic", lambda: now[0])
+    messages = Messages()
+    assert messages.latest() == ""
+    messages.write("warning: something")
+    messages.tell("compiling …")
+    assert messages.latest() == "compiling …"
+    now[0] += 3600.0
+    assert messages.latest() == ""
+    assert list(messages.lines) == ["warning: something"]
