@@ -33,7 +33,7 @@ class RefusedLinkError(UsageError):
 
 
 class RemoteFeed:
-    """The view at an address like http://127.0.0.1:8080. Any thread may ask."""
+    """The view at an address like http://127.0.0.1:8105. Any thread may ask."""
 
     halted, is_near = "link lost", False
 
@@ -44,7 +44,7 @@ class RemoteFeed:
         except ValueError as error:
             raise UsageError(f"{printable(address)}: {error}") from None
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
-            raise UsageError(f"{printable(address)}: write it like http://127.0.0.1:8080")
+            raise UsageError(f"{printable(address)}: write it like http://127.0.0.1:8105")
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.lost = ""
         self._host, self._port, self._base = host, port, quote(parts.path.rstrip("/"), safe="/%")

@@ -52,7 +52,7 @@ class Top:
     counts by itself, and a capture file is followed while it grows. Needs the packages of the extra top.
 
     Examples:
-        superhosts top http://127.0.0.1:8080
+        superhosts top http://127.0.0.1:8105
         superhosts top https://hub.example --token-file token
         superhosts top superhosts-hub
         superhosts top archive --threshold 500
