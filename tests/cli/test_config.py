@@ -82,7 +82,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[watch]\nwindow = '5m'\nslide = '70s'", "[watch]: --slide 70s: the window (5m) has to be a multiple"),
         ("[hub]\nslide = '30s'", "[hub]: "),
         ("[hub]\narchive-sites = true", "[hub]: --archive-sites needs --archive DIR"),
-        ("[edge]\nwindow = '1500ms'", "[edge]: --window 1500ms: all sites need the same windows"),
+        ("[edge]\nwindow = '5m'\nslide = '70s'", "[edge]: --slide 70s: the window (5m) has to be a multiple"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -96,6 +96,8 @@ def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tm
         str(link),
         "--sites",
         "ams",
+        "--threshold",
+        "20",
         *keep,
         *COMMON,
     )

@@ -112,12 +112,7 @@ def hub(options: HubOptions) -> None:
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             sites=roster.status,
-            trouble=lambda: {
-                **merging.status(),
-                "not_reloaded": reloads.failed,
-                "clocks": roster.wrong_clocks(),
-                "no_evidence": needed.waiting,
-            },
+            trouble=lambda: merging.status() | _trouble(reloads, roster, needed),
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
@@ -137,6 +132,11 @@ def hub(options: HubOptions) -> None:
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     _say_end(merging, intake)
+
+
+def _trouble(reloads: Reloads, roster: Roster, needed: NeededEvidence) -> dict[str, Any]:
+    """Return what somebody should look at, besides windows that wait."""
+    return {"not_reloaded": reloads.failed, "clocks": roster.wrong_clocks(), "no_evidence": needed.waiting}
 
 
 def _say_end(merging: Hub, intake: Intake) -> None:
