@@ -41,7 +41,8 @@ FIRST_SIZE = 32  # slots of a new table
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
 SMALL = 1 << 17  # entries that are inserted at once if they are the first
-SHARED_MERGE = 1 << 18  # pairs from which on threads share a merge; fewer would wait for each other more than work
+SHARED_PAIRS = 1 << 16  # pairs from which on threads share a merge or a search: waking one takes as long as a few
+SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
@@ -216,17 +217,18 @@ class PairSet:
             self._borrowed[bin_] = False
         mine = self._places.at(shared)
         # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
-        may_overflow = self.pairs + other.pairs > self.limit
+        touched = self.pairs + other.pairs
+        may_overflow = touched > self.limit
         asked = np.flatnonzero((counts + added > mine.sizes * 3 // 4) | may_overflow)
         left = self.limit - self.pairs - int(other._counts[fresh].sum())
         for some in np.array_split(asked, STEPS if may_overflow else 1):
-            added[some] = self._work(other.pairs, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
+            added[some] = self._work(touched, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
             left -= int(added[some].sum())
             if may_overflow and left < 0:
                 self._overflowed = True
                 return
         kept = self._make_room(shared, counts + added)
-        added = self._work(other.pairs, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
+        added = self._work(touched, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
         del kept  # the memory of mine, which has been copied
         self._counts[shared] = counts + added
         for bin_ in fresh.tolist():
@@ -287,10 +289,15 @@ class PairSet:
     def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:
         """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
         numbers = np.zeros(tables, np.int64)
-        threads = self.bins.threads if pairs >= SHARED_MERGE else 1
-        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, threads)]
+        threads, shares = self._shared(pairs)
+        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, shares)]
         run_parallel(work, calls, threads)
         return numbers
+
+    def _shared(self, pairs: int) -> tuple[int, int]:
+        """Return on how many threads to work on so many pairs, and in how many shares."""
+        threads = self.bins.threads if pairs >= SHARED_PAIRS else 1
+        return threads, threads * SHARES if threads > 1 else 1
 
     def copy(self, bins: Bins) -> PairSet:
         """Return an independent set with the same pairs and other bins. This one must be drained.
@@ -361,9 +368,9 @@ class PairSet:
         sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
         counts = self._counts if self._later is None else self._counts + self._later._counts
         bins = np.flatnonzero(counts >= minimum)
-        threads = self.bins.threads if counts.sum() >= SHARED_MERGE else 1
-        shares = [[side.at(bins[thread::threads]) for side in sides] for thread in range(threads)]
-        found = run_parallel(heavy_hosts, [(*share, minimum, bits, self.bins.key) for share in shares], threads)
+        threads, shares = self._shared(int(counts.sum()))
+        parts = [[side.at(bins[share::shares]) for side in sides] for share in range(shares)]
+        found = run_parallel(heavy_hosts, [(*part, minimum, bits, self.bins.key) for part in parts], threads)
         return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
 
     def top(self, count: int) -> tuple[Words, Numbers]:
