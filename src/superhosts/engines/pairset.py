@@ -40,7 +40,7 @@ FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
-SMALL = 1 << 17  # entries that are inserted at once if they are the first
+SMALL = 1 << 18  # entries that are inserted at once if they are the first
 SHARED_PAIRS = 1 << 16  # pairs from which on threads share a merge or a search: waking one takes as long as a few
 SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
@@ -96,38 +96,36 @@ class PairSet:
         if not self.bins.pending:
             return
         self._complete()
-        if self._is_small():
-            self._insert_first()
+        entries = Portion(*self.bins.filled_chunks(), self.bins.pool)
+        if self._is_small(entries):
+            self._insert_first(entries)
             self.bins.done()
             return
-        run_parallel(self._insert_next, [(iter(self._portions()),)] * self.bins.threads, self.bins.threads)
+        run_parallel(self._insert_next, [(iter(_by_bin(entries)),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
 
-    def _is_small(self) -> bool:
+    def _is_small(self, entries: Portion) -> bool:
         """Return True if the entries in the bins are the first, few, and narrow."""
-        if self.bins.pending > min(SMALL, self.limit) or self._places.sizes.any():
-            return False
-        pool = self.bins.pool
-        return Portion(*self.bins.filled_chunks(), pool).width == 1
+        return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
 
-    @timed("write", amount=lambda _, pairs: pairs.bins.pending)
-    def _insert_first(self) -> None:
-        """Insert the first entries, of all bins in one call: they are few, and there are many bins."""
-        portion = Portion(*self.bins.filled_chunks(), self.bins.pool)
-        owners = portion.pool.owner[portion.chunks]
-        edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
+    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
+    def _insert_first(self, portion: Portion) -> None:
+        """Insert the first entries, of many bins in one call: they are few."""
+        edges = _edges_of(portion)
         entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
-        bins = owners[edges[:-1]].astype(np.int64)
-        self._put_new(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
-        fill(self._places.at(bins), edges, portion, self.bins.key, self._counts)
-
-    def _portions(self) -> list[Portion]:
-        """Return the entries of each bin, those with the most first."""
-        chunks, sizes = self.bins.filled_chunks()
-        edges = np.flatnonzero(np.diff(self.bins.pool.owner[chunks], prepend=-1, append=-1))
-        portions = [Portion(chunks[a:b], sizes[a:b], self.bins.pool) for a, b in pairwise(edges.tolist())]
-        return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)
+        bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
+        sizes = self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries))
+        words, addresses = make_tables(sizes, 1)
+        tables, counts = Tables(addresses, sizes, np.ones(len(bins), np.int64), bins), np.zeros_like(self._counts)
+        threads, shares = self._shared(int(entries.sum()))
+        calls = [
+            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, self.bins.key, counts)
+            for span in split_evenly(len(bins), shares)
+        ]
+        run_parallel(fill, calls, threads)
+        self._put_all(tables, words)  # only now: a call that was interrupted has changed nothing
+        self._counts += counts
 
     def _insert_next(self, portions: Iterator[Portion]) -> None:
         """Insert portions until none is left. Threads share the iterator, so none waits for a thread with more work."""
@@ -277,9 +275,13 @@ class PairSet:
     def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
         """Replace the tables of some bins by ones of these sizes, without content."""
         words, addresses = make_tables(sizes, width)
-        for bin_ in bins.tolist():
+        self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
+
+    def _put_all(self, tables: Tables, words: Words) -> None:
+        """Replace the tables of some bins by these, which are all in the same memory."""
+        for bin_ in tables.bins.tolist():
             self._memory[bin_] = words
-        self._note(Tables(addresses, sizes, np.full(len(bins), width), bins))
+        self._note(tables)
 
     def _note(self, tables: Tables) -> None:
         """Note where new tables are."""
@@ -398,3 +400,16 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
+
+
+def _edges_of(portion: Portion) -> Numbers:
+    """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
+    edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
+    return edges
+
+
+def _by_bin(entries: Portion) -> list[Portion]:
+    """Return the entries of each bin, those with the most first."""
+    edges = _edges_of(entries).tolist()
+    portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
+    return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)
