@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from superhosts.engines import pairset
 from superhosts.engines.bins import Bins
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, Table, compact, insert_narrow, insert_wide, make_table, unpack_portion
@@ -189,6 +190,32 @@ def hosts_of(pairs: PairSet, minimum: int) -> dict[int, int]:
 
 def heavy(pairs: list[tuple[int, int]], minimum: int) -> dict[int, int]:
     return {host: count for host, count in Counter(host for host, _ in pairs).items() if count >= minimum}
+
+
+@pytest.mark.parametrize("shared", [1, 1 << 40])
+@pytest.mark.parametrize("small", [0, 1 << 40])
+def test_threads_that_share_the_work_have_every_pair_once(monkeypatch, shared, small):
+    monkeypatch.setattr(pairset, "SHARED_PAIRS", shared)
+    monkeypatch.setattr(pairset, "SMALL", small)
+    sets: list[PairSet] = []
+    for first in (0, 12_000):
+        bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 24, threads=3, grows=True)
+        sets.append(PairSet(bins, 1 << 20))
+        numbers = np.arange(first, first + 20_000, dtype=np.uint32)
+        # Host 7 has most pairs, so that tables differ in size; each pair comes twice, beyond the cache of the bins.
+        hosts = np.where(numbers % 3 > 0, 7, numbers % 500).astype(np.uint32)
+        bins.add([(hosts, numbers), (hosts, numbers)], sets[-1].drain)
+        sets[-1].drain()
+        assert sets[-1].pairs == 20_000
+    whole = sets[0].copy(Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 24, threads=3, grows=True))
+    whole.merge(sets[1])
+    peers = np.arange(32_000)
+    counts = Counter(np.where(peers % 3 > 0, 7, peers % 500).tolist())
+    expected = sorted(count for count in counts.values() if count >= 20)
+    assert sorted(whole.super_hosts(20)[1].tolist()) == expected  # of two sets
+    assert whole.pairs == 32_000
+    assert sorted(whole.super_hosts(20)[1].tolist()) == expected  # of their union
+    assert passed(whole) == sorted(set(passed(sets[0])) | set(passed(sets[1])))
 
 
 def test_a_set_and_its_copy_change_apart():

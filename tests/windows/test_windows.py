@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
-from superhosts.windows.events import Closed, Piece, PutOff
+from superhosts.windows.events import Closed, Piece, PutOff, split_by_window
 from superhosts.windows.tumbling import SETTLE, TumblingWindows
 
 LENGTH = 300 * SECOND
@@ -561,3 +561,34 @@ def test_a_hundred_years_of_windows_of_a_second() -> None:
     closed = [e.window for e in (*windows.push((batch(times),)), *windows.finish()) if isinstance(e, Closed)]
     assert [window.start // SECOND for window in closed] == sorted({time // SECOND for time in times})
     assert (windows.late, windows.stray) == (0, 0)
+
+
+MOST = (1 << 63) - 1  # the latest time
+
+
+@pytest.mark.parametrize("length", [1, 7, LENGTH])
+@pytest.mark.parametrize(
+    "times",
+    [
+        [],
+        [3, 3, 3],
+        [0, 6, 7, 7, 13, 14, 700 * LENGTH],
+        [-8, -7, -1, 0, 5],
+        [NOON - 1, NOON, NOON + LENGTH - 1, NOON + LENGTH],
+        [5, 21, 7, 6, 21, 0, -1],
+        [0, MOST - 1, MOST],
+        [MOST, 0, MOST],
+    ],
+)
+def test_packets_are_split_by_window(times, length):
+    found = [
+        (index, piece.time.tolist(), piece.src.tolist(), piece.span)
+        for index, piece in split_by_window(batch(times), length)
+    ]
+    packets = list(enumerate(times))
+    expected = []
+    for index in sorted({time // length for time in times}):
+        inside = [(number, time) for number, time in packets if time // length == index]
+        kept = [time for _, time in inside]
+        expected.append((index, kept, [number for number, _ in inside], (min(kept), max(kept))))
+    assert found == expected

@@ -99,6 +99,12 @@ def merge_columns(into: Words, other: Words, zeros: Counts, threads: int) -> Non
     run_parallel(or_columns, [(into, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
 
 
+def by_rows(work: Callable[..., Any], into: NDArray[Any], other: NDArray[Any], threads: int) -> None:
+    """Call work(into, other) for runs of rows of both arrays, on all threads: memory is faster with several."""
+    spans = split_evenly(len(into), threads)
+    run_parallel(work, [(into[start:stop], other[start:stop]) for start, stop in spans], threads)
+
+
 def make_bins(plan: Plan, *, grows: bool = False) -> Bins:
     """Return the bins of a sketch. They take a quarter of its memory; if `grows`, only with enough traffic."""
     return Bins(
@@ -254,7 +260,7 @@ class CpuEngine(Engine):
             super().copy_from(other)
             return
         for name, array in other.arrays().items():
-            np.copyto(self._arrays()[name], array)
+            by_rows(np.copyto, self._arrays()[name], array, self.threads)
         self.counts[:] = other.counts
 
     def load(self, arrays: Arrays) -> None:

@@ -40,8 +40,9 @@ FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
-SMALL = 1 << 17  # entries that are inserted at once if they are the first
-SHARED_MERGE = 1 << 18  # pairs from which on threads share a merge; fewer would wait for each other more than work
+SMALL = 1 << 18  # entries that are inserted at once if they are the first
+SHARED_PAIRS = 1 << 16  # pairs from which on threads share a merge or a search: waking one takes as long as a few
+SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
@@ -95,38 +96,36 @@ class PairSet:
         if not self.bins.pending:
             return
         self._complete()
-        if self._is_small():
-            self._insert_first()
+        entries = Portion(*self.bins.filled_chunks(), self.bins.pool)
+        if self._is_small(entries):
+            self._insert_first(entries)
             self.bins.done()
             return
-        run_parallel(self._insert_next, [(iter(self._portions()),)] * self.bins.threads, self.bins.threads)
+        run_parallel(self._insert_next, [(iter(_by_bin(entries)),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
 
-    def _is_small(self) -> bool:
+    def _is_small(self, entries: Portion) -> bool:
         """Return True if the entries in the bins are the first, few, and narrow."""
-        if self.bins.pending > min(SMALL, self.limit) or self._places.sizes.any():
-            return False
-        pool = self.bins.pool
-        return Portion(*self.bins.filled_chunks(), pool).width == 1
+        return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
 
-    @timed("write", amount=lambda _, pairs: pairs.bins.pending)
-    def _insert_first(self) -> None:
-        """Insert the first entries, of all bins in one call: they are few, and there are many bins."""
-        portion = Portion(*self.bins.filled_chunks(), self.bins.pool)
-        owners = portion.pool.owner[portion.chunks]
-        edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
+    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
+    def _insert_first(self, portion: Portion) -> None:
+        """Insert the first entries, of many bins in one call: they are few."""
+        edges = _edges_of(portion)
         entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
-        bins = owners[edges[:-1]].astype(np.int64)
-        self._put_new(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
-        fill(self._places.at(bins), edges, portion, self.bins.key, self._counts)
-
-    def _portions(self) -> list[Portion]:
-        """Return the entries of each bin, those with the most first."""
-        chunks, sizes = self.bins.filled_chunks()
-        edges = np.flatnonzero(np.diff(self.bins.pool.owner[chunks], prepend=-1, append=-1))
-        portions = [Portion(chunks[a:b], sizes[a:b], self.bins.pool) for a, b in pairwise(edges.tolist())]
-        return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)
+        bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
+        sizes = self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries))
+        words, addresses = make_tables(sizes, 1)
+        tables, counts = Tables(addresses, sizes, np.ones(len(bins), np.int64), bins), np.zeros_like(self._counts)
+        threads, shares = self._shared(int(entries.sum()))
+        calls = [
+            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, self.bins.key, counts)
+            for span in split_evenly(len(bins), shares)
+        ]
+        run_parallel(fill, calls, threads)
+        self._put_all(tables, words)  # only now: a call that was interrupted has changed nothing
+        self._counts += counts
 
     def _insert_next(self, portions: Iterator[Portion]) -> None:
         """Insert portions until none is left. Threads share the iterator, so none waits for a thread with more work."""
@@ -216,17 +215,18 @@ class PairSet:
             self._borrowed[bin_] = False
         mine = self._places.at(shared)
         # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
-        may_overflow = self.pairs + other.pairs > self.limit
+        touched = self.pairs + other.pairs
+        may_overflow = touched > self.limit
         asked = np.flatnonzero((counts + added > mine.sizes * 3 // 4) | may_overflow)
         left = self.limit - self.pairs - int(other._counts[fresh].sum())
         for some in np.array_split(asked, STEPS if may_overflow else 1):
-            added[some] = self._work(other.pairs, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
+            added[some] = self._work(touched, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
             left -= int(added[some].sum())
             if may_overflow and left < 0:
                 self._overflowed = True
                 return
         kept = self._make_room(shared, counts + added)
-        added = self._work(other.pairs, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
+        added = self._work(touched, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
         del kept  # the memory of mine, which has been copied
         self._counts[shared] = counts + added
         for bin_ in fresh.tolist():
@@ -275,9 +275,13 @@ class PairSet:
     def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
         """Replace the tables of some bins by ones of these sizes, without content."""
         words, addresses = make_tables(sizes, width)
-        for bin_ in bins.tolist():
+        self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
+
+    def _put_all(self, tables: Tables, words: Words) -> None:
+        """Replace the tables of some bins by these, which are all in the same memory."""
+        for bin_ in tables.bins.tolist():
             self._memory[bin_] = words
-        self._note(Tables(addresses, sizes, np.full(len(bins), width), bins))
+        self._note(tables)
 
     def _note(self, tables: Tables) -> None:
         """Note where new tables are."""
@@ -287,10 +291,15 @@ class PairSet:
     def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:
         """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
         numbers = np.zeros(tables, np.int64)
-        threads = self.bins.threads if pairs >= SHARED_MERGE else 1
-        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, threads)]
+        threads, shares = self._shared(pairs)
+        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, shares)]
         run_parallel(work, calls, threads)
         return numbers
+
+    def _shared(self, pairs: int) -> tuple[int, int]:
+        """Return on how many threads to work on so many pairs, and in how many shares."""
+        threads = self.bins.threads if pairs >= SHARED_PAIRS else 1
+        return threads, threads * SHARES if threads > 1 else 1
 
     def copy(self, bins: Bins) -> PairSet:
         """Return an independent set with the same pairs and other bins. This one must be drained.
@@ -361,9 +370,9 @@ class PairSet:
         sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
         counts = self._counts if self._later is None else self._counts + self._later._counts
         bins = np.flatnonzero(counts >= minimum)
-        threads = self.bins.threads if counts.sum() >= SHARED_MERGE else 1
-        shares = [[side.at(bins[thread::threads]) for side in sides] for thread in range(threads)]
-        found = run_parallel(heavy_hosts, [(*share, minimum, bits, self.bins.key) for share in shares], threads)
+        threads, shares = self._shared(int(counts.sum()))
+        parts = [[side.at(bins[share::shares]) for side in sides] for share in range(shares)]
+        found = run_parallel(heavy_hosts, [(*part, minimum, bits, self.bins.key) for part in parts], threads)
         return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
 
     def top(self, count: int) -> tuple[Words, Numbers]:
@@ -391,3 +400,16 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
+
+
+def _edges_of(portion: Portion) -> Numbers:
+    """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
+    edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
+    return edges
+
+
+def _by_bin(entries: Portion) -> list[Portion]:
+    """Return the entries of each bin, those with the most first."""
+    edges = _edges_of(entries).tolist()
+    portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
+    return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)

@@ -43,6 +43,9 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     if first == last:
         yield first, batch
         return
+    if (batch.time[1:] >= batch.time[:-1]).all():
+        yield from _split_in_order(batch, length)
+        return
     indexes = batch.time // length
     steps = np.diff(indexes)
     if (steps < 0).any():
@@ -52,3 +55,15 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     edges = [0, *(np.flatnonzero(steps) + 1).tolist(), len(indexes)]
     for start, end in pairwise(edges):
         yield int(indexes[start]), batch.take(slice(start, end))
+
+
+def _split_in_order(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
+    """Split packets in order of time: only where windows end is looked for, and no packet is divided."""
+    start = 0
+    while start < len(batch):
+        index = int(batch.time[start]) // length
+        end = len(batch)
+        if index < batch.span[1] // length:
+            end = start + int(np.searchsorted(batch.time[start:], (index + 1) * length))
+        yield index, batch.take(slice(start, end), (int(batch.time[start]), int(batch.time[end - 1])))
+        start = end

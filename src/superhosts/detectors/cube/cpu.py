@@ -16,7 +16,7 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.bins import Bins, Pool, Task
-from superhosts.engines.cpu import CpuEngine, count_zeros
+from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros
 from superhosts.hashing import Key
 
 
@@ -46,6 +46,11 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
                 count_zeros(store.bits, store.zeros, first + column, first + column + 1)
         count_zeros(store.bits, store.zeros, first_giant, first_giant + giants)
     return fetched
+
+
+def keep_larger(labels: Words, other: Words) -> None:
+    """Keep the larger one of each two labels."""
+    np.maximum(labels, other, out=labels)
 
 
 class CpuCube(CpuEngine):
@@ -83,7 +88,7 @@ class CpuCube(CpuEngine):
     def merge(self, other: Engine) -> None:
         """OR the columns of another engine into these and keep the maximum of each label."""
         super().merge(other)
-        np.maximum(self.labels, other.arrays()["labels"], out=self.labels)
+        by_rows(keep_larger, self.labels, other.arrays()["labels"], self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""
