@@ -80,4 +80,4 @@ def test_its_errors_are_those_of_all_commands(run: Run) -> None:
     assert run("toy", "banana", "--letter", "an") == (2, "", "superhosts: --letter an: one letter\n")
     assert run("toy").status == 2
     assert run("toy", "banana", "--nonsense").status == 2
-    assert "Did you mean 'toy'?" in run("tos").err
+    assert "Did you mean 'toy'?" in run("toyy").err

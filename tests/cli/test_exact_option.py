@@ -168,4 +168,4 @@ def test_values_and_commands(run: Run, capture: Path, tmp_path: Path) -> None:
     assert "--exact: 'yes' is neither on nor off" in ended.err
     assert "--exact: not with --fleet" in run("demo", tmp_path, "--fleet", "--exact", "on").err
     having = {name for name, each in parsed_commands().items() if any("--exact" in p.opts for p in each.params)}
-    assert having == {"scan", "watch", "edge", "batch", "calibrate", "demo", "rows"}
+    assert having == {"scan", "watch", "top", "edge", "batch", "calibrate", "demo", "rows"}

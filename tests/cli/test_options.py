@@ -11,9 +11,24 @@ from superhosts.cli._values import parse_threshold, split_commas
 from traffic import talk, write
 
 SMALL = ["--memory", "1MiB", "--device", "cpu"]
-WITH_THRESHOLD = ["scan", "watch", "rows", "hosts", "plan", "calibrate", "compare", "edge", "hub", "batch"]
+WITH_THRESHOLD = [
+    "scan",
+    "watch",
+    "top",
+    "rows",
+    "hosts",
+    "web",
+    "plan",
+    "calibrate",
+    "compare",
+    "edge",
+    "hub",
+    "batch",
+]
 ARGUMENTS = {
     "watch": ["-"],
+    "top": ["live:eth0"],
+    "web": ["archive"],
     "batch": ["x.pcap", "--save", "x"],
     "scan": ["x.pcap"],
     "hosts": ["x.cube"],
