@@ -57,6 +57,15 @@ def test_a_host_that_does_not_fit_is_named_wherever_it_is(at: int) -> None:
     assert all(host < 50 for host in answer(detector))
 
 
+def test_a_call_that_fails_at_its_first_pair_leaves_an_empty_sketch() -> None:
+    detector = cube()
+    with pytest.raises(UsageError, match="hosts, row 0: 4294967296 does not fit in 32 bits"):
+        detector.update([1 << 32] * 3, [1, 2, 3])
+    assert answer(detector) == {}
+    detector.update([0] * 3, [(1 << 40) + peer for peer in range(3)])  # peers of another width than the first
+    assert answer(detector) == {0: 3}
+
+
 @pytest.mark.parametrize("at", [0, NARROWED, COUNT - 1])
 def test_peers_may_be_wider(at: int) -> None:
     peers = PEERS.copy()

@@ -97,6 +97,9 @@ class PairSet:
             return
         self._complete()
         entries = Portion(*self.bins.filled_chunks(), self.bins.pool)
+        if not len(entries.chunks):  # a call that failed at its first pair
+            self.bins.done()
+            return
         if self._is_small(entries):
             self._insert_first(entries)
             self.bins.done()
