@@ -133,7 +133,55 @@ def test_a_window_that_cannot_be_asked_is_tried_once(archive: Path) -> None:
     filling.fill()
     filling.fill()
     assert len(board.windows()) == 2
-    assert len(filling.failed) == 1
+    (told,) = filling.notes
+    assert told.startswith("1 window cannot be shown: ")
+    assert "2-ams.cube" in told
+    save(path, "ams", NOON + 2 * LENGTH)
+    filling.fill()
+    assert (len(board.windows()), filling.notes) == (3, [])
+
+
+def test_what_is_in_no_window_is_told(archive: Path) -> None:
+    (archive / "torn.cube").write_bytes(b"torn")
+    untimed = sh.Cube("1MiB")
+    untimed.update(["10.0.0.1"], ["10.0.0.2"])
+    untimed.save(archive / "untimed.cube")
+    folder = SketchFolder(archive)
+    filling = Filling(Board(), folder, lambda: WANTED)
+    filling.fill()
+    assert filling.notes == [
+        f"1 file is no sketch: {archive / 'torn.cube'}.",
+        f"1 sketch has no time: {archive / 'untimed.cube'}.",
+    ]
+    assert len(folder.sketches()) == 4
+
+
+def test_a_folder_with_another_key_says_so_once_and_wakes_viewers(tmp_path: Path) -> None:
+    save(tmp_path / "one.cube", "ams", NOON)
+    view, stop, said, woken = View("archive", Board(), lambda: WANTED), threading.Event(), [], []
+    view.folder = SketchFolder(tmp_path, bytes(16))
+    view.board.listeners.append(lambda: woken.append(view.state()))
+
+    def say(text: str) -> None:
+        said.append(text)
+        stop.set()
+
+    assert not view.can["parts"]
+    view.start_filling(stop, say, follow=True)
+    assert stop.wait(60.0)
+    assert said == view.summary()["reading"] == woken[-1]["reading"]
+    assert "key" in said[0]
+    assert view.can["parts"]
+
+
+def test_a_folder_tells_how_full_its_newest_sketch_is(archive: Path) -> None:
+    view, stop = View("archive", Board(), lambda: WANTED, folder=SketchFolder(archive)), threading.Event()
+    view.board.listeners.append(stop.set)
+    view.start_filling(stop, lambda _: None, follow=False)
+    assert stop.wait(60.0)
+    (part,) = view.sketch()["parts"]
+    assert (part["side"], part["exact"]) == ("inner", False)
+    assert 0.0 < part["fill"] < 1.0
 
 
 def test_a_window_is_asked_again_when_another_site_adds_to_it(archive: Path) -> None:

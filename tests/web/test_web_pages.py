@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
+from cli.test_hosts import NOON, save
 from dashboards import KNOWN, Shown, report, row, rows_of, serving
 from superhosts.pairs import Part
 from superhosts.selection import Selection
 from superhosts.views.board import Board
+from superhosts.views.folder import SketchFolder
 from superhosts.views.view import View
 from superhosts.web.server import WebServer
 
@@ -205,6 +208,35 @@ def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
     page.get_by_role("button", name="Ask").click()
     page.wait_for_selector(".problem >> text=no sketch of this time is here")
     visit.expect_refusal()
+
+
+def test_times_are_those_of_the_reader_if_wanted(visit: Visit, browser: BrowserContext) -> None:
+    browser.new_cdp_session(visit.page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
+    page = visit.open()
+    page.wait_for_selector("text=13:55 – 14:00 UTC")
+    page.get_by_role("button", name="Times: UTC").click()
+    page.wait_for_selector("text=19:25 – 19:30 local time")
+    page.get_by_role("link", name="Ask again").click()
+    page.locator("form select").select_option("From – to")
+    page.get_by_label("From (local time)").fill("2026-11-14T19:10:00")
+    page.get_by_label("To (local time)").fill("2026-11-14T19:15:00")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector("text=19:10 – 19:15 local time, from 2 sketches of ams, frank")
+    page.get_by_role("button", name="Times: local").click()
+    page.wait_for_selector("button:text-is('UTC')")
+
+
+def test_what_of_a_folder_is_not_shown_is_told(browser: BrowserContext, tmp_path: Path) -> None:
+    save(tmp_path / "one.cube", "ams", NOON)
+    view, stop = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(tmp_path)), threading.Event()
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector("text=No window yet")
+        (tmp_path / "torn.cube").write_bytes(b"torn")
+        view.start_filling(stop, lambda _: None, follow=False)
+        page.wait_for_selector(f".notice >> text=1 file is no sketch: {tmp_path}/torn.cube")
+        visit.close()
 
 
 def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:

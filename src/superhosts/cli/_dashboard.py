@@ -20,7 +20,7 @@ from superhosts.notices import Notice
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.fanout import Destinations
 from superhosts.views.board import Board
-from superhosts.views.filling import REST, Filling
+from superhosts.views.filling import REST
 from superhosts.views.folder import SketchFolder
 from superhosts.views.view import View
 from superhosts.web.access import LEAST_TOKEN, Access, is_loopback, new_token
@@ -108,10 +108,8 @@ class Dashboard:
         server = WebServer(view, access, tell, option=self._name)
         stop = threading.Event()
         try:
-            if view.folder is not None:
-                filling = Filling(view.board, view.folder, view.selection, view.annotate)
-                filling.start(stop, follow=follow, rest=0.2 if follow else REST)
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
+            view.start_filling(stop, tell, follow=follow, rest=0.2 if follow else REST)
             yield
         finally:
             stop.set()

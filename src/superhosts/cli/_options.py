@@ -243,6 +243,16 @@ Ipv6Prefix = Annotated[
 Json = Annotated[bool, JSON]
 JsonObject = Annotated[bool, worded(JSON, "Write results to standard output as one line of JSON.")]
 KeyFile = Annotated[Path | None, KEY_FILE]
+SketchKeyFile = Annotated[
+    Path | None,
+    worded(
+        KEY_FILE,
+        "File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own key or the public one.",
+    ),
+]
+LiveGrace = Annotated[
+    str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -670,13 +680,7 @@ class SketchOptions:
 
     files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=SKETCH_FILES)]
     memory_total: Annotated[str | None, shown(MEMORY_TOTAL, "what this machine or container has left")] = None
-    key_file: Annotated[
-        Path | None,
-        worded(
-            KEY_FILE,
-            "File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own key or the public one.",
-        ),
-    ] = None
+    key_file: SketchKeyFile = None
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ from superhosts.text import printable
 from superhosts.top.feed import Feed, LocalFeed
 from superhosts.top.remote import RemoteFeed, read_token
 from superhosts.views.board import Board
-from superhosts.views.filling import Filling
 from superhosts.views.folder import SketchFolder
 from superhosts.views.view import Json, View
 
@@ -155,10 +154,9 @@ def _folder(options: Top, path: Path) -> Feed:
         alerts=_alerts(path, options.source.alerts),
         sites=(lambda: _sites(path / STATUS)) if is_hub else None,
     )
-    filling = Filling(board, folder, lambda: selection)
 
     def start() -> None:
-        filling.start(stop, follow=True)
+        view.start_filling(stop, lambda _: None, follow=True)  # The screen shows what cannot be shown.
 
     return LocalFeed(view, start=start, close=stop.set)
 

@@ -34,6 +34,11 @@ def state_of(detector: object) -> PartState:
     return PartState(exact=True) if isinstance(detector, Exact) else PartState()
 
 
+def states_of(sketch: Sketch) -> dict[Part, PartState]:
+    """Return how full each part of a sketch is."""
+    return {part: state_of(detector) for part, detector in sketch.parts.items()}
+
+
 class LastWindow:
     """What is known of the window that closed last. One thread notes; any thread reads."""
 
@@ -53,7 +58,7 @@ class LastWindow:
 
     def note_sketch(self, sketch: Sketch) -> None:
         """Note how full a sketch is."""
-        self.parts = {part: state_of(detector) for part, detector in sketch.parts.items()}
+        self.parts = states_of(sketch)
 
     @property
     def end(self) -> float | None:

@@ -30,6 +30,11 @@ class SavedSketch(NamedTuple):
         """The sites in one word, as rows have them."""
         return joined_sites(self.sites)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether its window is known."""
+        return self.window is not None and self.window.is_timed
+
     def overlaps(self, start: int | None, end: int | None) -> bool:
         """Return True if the window overlaps a span of time, or if the header cannot be read."""
         if not self.is_readable:

@@ -108,6 +108,9 @@ def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, w
         left.append("no window yet", DIM)
     else:
         left.append_text(_which(snapshot.shown, rows, where))
+    if snapshot is not None and snapshot.shown is not None and not lost:
+        for note in _reading(snapshot):
+            left.append(f" ({note.rstrip('.')})", WARNING)
     right = _windows(snapshot, where, min(MOST_DRAWN, width // 3)) if snapshot is not None else Text()
     return placed(left, right.append(" ") if right.cell_len else right, width)
 
@@ -115,10 +118,16 @@ def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, w
 def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
     """Return why there are no rows; `told`: what is known about it."""
     if snapshot is None or snapshot.shown is None:
-        return printable(told, most=LONGEST) if told else "The first window will appear here."
+        reading = "" if snapshot is None else " ".join(_reading(snapshot))
+        return printable(told, most=LONGEST) if told else reading or "The first window will appear here."
     return (
         f"No host with {printable(where.words)}: Esc shows all." if where.words else "No host to report in this window."
     )
+
+
+def _reading(snapshot: Snapshot) -> list[str]:
+    """Return what of a folder is not shown, or not yet."""
+    return [printable(note) for note in snapshot.summary.get("reading") or ()]
 
 
 def _which(shown: Json, rows: int, where: Where) -> Text:

@@ -73,6 +73,11 @@ class Board(Destination):
             self._points += len(shown.points) - (0 if before is None else len(before.points))
             self._shown[shown.window] = shown
             self._shrink(shown.window)
+        self.touch()
+
+    def touch(self) -> None:
+        """Tell the listeners that something has changed."""
+        with self._lock:
             self.version += 1
         for listener in list(self.listeners):
             listener()

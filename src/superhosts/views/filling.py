@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from superhosts.errors import SuperhostsError
-from superhosts.pairs import Window
+from superhosts.metrics.windows import PartState
+from superhosts.pairs import Part, Window
 from superhosts.selection import Selection
+from superhosts.text import counted
 from superhosts.views.board import MOST_POINTS, Board, shown_of
 from superhosts.views.folder import Contents, Question, SketchFolder
 from superhosts.views.naming import Annotate, unchanged
@@ -33,17 +35,47 @@ class Filling:
         selection: Callable[[], Selection],
         annotate: Annotate = unchanged,
     ) -> None:
-        self.failed: dict[str, str] = {}  # windows that cannot be asked, and why
-        self.left = 0  # windows that are still to be asked
+        self.parts: Mapping[Part, PartState] = {}  # how full the sketch of the newest window is
         self._board, self._folder, self._selection, self._annotate = board, folder, selection, annotate
+        self._left = 0  # windows that are still to be asked
         self._asked: dict[Window, Contents] = {}  # what the folder had of each window when it was asked
+        self._failed: dict[Window, str] = {}  # windows that cannot be asked, and why
 
-    def start(self, stop: threading.Event, *, follow: bool, rest: float = REST) -> threading.Thread:
-        """Fill in a thread of its own until `stop`; `follow`: look for new sketches again and again."""
+    @property
+    def notes(self) -> list[str]:
+        """What is not shown yet, and what cannot be shown."""
+        left = counted(self._left, "window of the folder is", "windows of the folder are")
+        return ([f"{left} still to be read."] if self._left else []) + self.failures()
+
+    def failures(self) -> list[str]:
+        """Return what cannot be shown, and why."""
+        found = []
+        failed = dict(self._failed)  # another thread adds to it
+        if failed:
+            found.append(f"{counted(len(failed), 'window')} cannot be shown: {failed[max(failed)].rstrip('.')}.")
+        if damaged := self._folder.damaged:
+            found.append(f"{counted(len(damaged), 'file is no sketch', 'files are no sketches')}: {damaged[0]}.")
+        if untimed := self._folder.untimed:
+            found.append(f"{counted(len(untimed), 'sketch has', 'sketches have')} no time: {untimed[0]}.")
+        return found
+
+    def start(
+        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
+    ) -> threading.Thread:
+        """Fill in a thread of its own until `stop`; `follow`: look for new sketches again and again.
+
+        What cannot be shown is said once, until it changes.
+        """
 
         def run() -> None:
+            said: list[str] = []
             while not stop.is_set():
                 self.fill(stop, rest)
+                if (failures := self.failures()) != said:
+                    self._board.touch()
+                    for text in failures:
+                        say(text)
+                    said = failures
                 if not follow or stop.wait(AGAIN):
                     return
 
@@ -56,24 +88,33 @@ class Filling:
         shown = {each.window for each in self._board.windows()}
         there = self._folder.contents()
         newest = sorted(there, key=lambda window: (window.end, window.start), reverse=True)[:MOST_FILLED]
+        self._asked = {window: self._asked[window] for window in newest if window in self._asked}
+        self._failed = {window: self._failed[window] for window in newest if window in self._failed}
         waiting = [
             window
             for window in newest
             if self._asked.get(window) != there[window] and (window in self._asked or window not in shown)
         ]
-        for number, window in enumerate(waiting):
-            self.left = len(waiting) - number
-            started = time.monotonic()
-            self._asked[window] = there[window]
-            try:
-                question = Question(self._selection(), window.start, window.end, exactly=True)
-                answer = self._folder.ask(question, patience=60.0)
-            except (SuperhostsError, OSError, MemoryError) as error:
-                self.failed[str(window.end)] = str(error)
-                continue
-            self.failed.pop(str(window.end), None)
-            found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
-            self._board.put(found._replace(window=window, sites=answer.sites, points=found.points[:MOST_POINTS]))
-            if stop is not None and stop.wait(rest * (time.monotonic() - started)):
-                break
-        self.left = 0
+        try:
+            for number, window in enumerate(waiting, 1):
+                started = time.monotonic()
+                self._asked[window] = there[window]
+                self._left = len(waiting) - number
+                self._ask(window, is_newest=window == newest[0])
+                if stop is not None and stop.wait(rest * (time.monotonic() - started)):
+                    break
+        finally:
+            self._left = 0
+
+    def _ask(self, window: Window, *, is_newest: bool) -> None:
+        try:
+            question = Question(self._selection(), window.start, window.end, exactly=True)
+            answer = self._folder.ask(question, patience=60.0)
+        except (SuperhostsError, OSError, MemoryError) as error:
+            self._failed[window] = str(error) or type(error).__name__
+            return
+        self._failed.pop(window, None)
+        if is_newest:
+            self.parts = answer.parts
+        found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
+        self._board.put(found._replace(window=window, sites=answer.sites, points=found.points[:MOST_POINTS]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.pairs import Window
+from superhosts.metrics.windows import PartState, states_of
+from superhosts.pairs import Part, Window
 from superhosts.reports.answers import answer
 from superhosts.reports.base import Report
 from superhosts.results import SuperHosts
@@ -57,6 +58,7 @@ class Answer(NamedTuple):
     sketches: int
     sites: tuple[str, ...]
     seconds: float
+    parts: Mapping[Part, PartState]  # how full the union is
 
 
 class Sighting(NamedTuple):
@@ -78,13 +80,15 @@ class SketchFolder:
 
     def __init__(self, folder: Path, key: bytes | str | None = None, *, memory: str | None = None) -> None:
         self.folder = folder
+        self.damaged: tuple[Path, ...] = ()  # files whose headers cannot be read
+        self.untimed: tuple[Path, ...] = ()  # sketches of traffic without times, which are in no window
         self._key, self._memory = key, memory
         self._known: dict[Path, tuple[tuple[int, int], SavedSketch]] = {}
         self._united: tuple[list[tuple[Path, int]], Sketch] | None = None
         self._listing, self._asking = threading.Lock(), threading.Lock()
 
     def sketches(self) -> list[SavedSketch]:
-        """Return what the folder holds now. Headers are read once for each file; damaged files are left out."""
+        """Return the sketches of windows that the folder holds now. Headers are read once for each file."""
         with self._listing:
             found = {}
             for path in sorted(self.folder.rglob("*.cube"))[-MOST_FILES:]:
@@ -98,7 +102,10 @@ class SketchFolder:
                 known = self._known.get(path)
                 found[path] = known if known is not None and known[0] == mark else (mark, describe(path))
             self._known = found
-            return [sketch for _, sketch in found.values() if sketch.is_readable]
+            sketches = [sketch for _, sketch in found.values()]
+            self.damaged = tuple(each.path for each in sketches if not each.is_readable)
+            self.untimed = tuple(each.path for each in sketches if each.is_readable and not each.is_timed)
+            return [each for each in sketches if each.is_timed]
 
     def sites(self) -> list[str]:
         """Return all sites whose sketches are here."""
@@ -106,14 +113,14 @@ class SketchFolder:
 
     def windows(self) -> list[Window]:
         """Return the windows, the newest first."""
-        found = {sketch.window for sketch in self.sketches() if sketch.window is not None and sketch.window.is_timed}
+        found = {sketch.window for sketch in self.sketches() if sketch.window is not None}
         return sorted(found, key=lambda window: (window.end, window.start), reverse=True)
 
     def contents(self) -> dict[Window, Contents]:
         """Return the files of each window, and when they were last changed."""
         found: dict[Window, set[tuple[Path, int]]] = {}
         for sketch in self.sketches():
-            if sketch.window is not None and sketch.window.is_timed:
+            if sketch.window is not None:
                 found.setdefault(sketch.window, set()).add((sketch.path, self._known[sketch.path][0][0]))
         return {window: frozenset(files) for window, files in found.items()}
 
@@ -128,7 +135,8 @@ class SketchFolder:
                 max(each.window.end for each in chosen if each.window),
             )
             report = answer(sketch, question.selection, window)
-            return Answer(report, len(chosen), tuple(sorted(sketch.sites)), time.perf_counter() - started)
+            seconds, sites = time.perf_counter() - started, tuple(sorted(sketch.sites))
+            return Answer(report, len(chosen), sites, seconds, states_of(sketch))
 
     def past(self, host: str, question: Question, patience: float = 5.0) -> Past:
         """Return what the sketches of each window say about a host, whether or not it was reported."""
@@ -153,7 +161,7 @@ class SketchFolder:
 
     def _choose(self, question: Question) -> list[SavedSketch]:
         """Return the sketches that answer a question, without those whose traffic others of the same window hold."""
-        sketches = [each for each in self.sketches() if each.window is not None and each.window.is_timed]
+        sketches = self.sketches()
         wanted = [each for each in sketches if not question.sites or (each.sites and each.sites <= question.sites)]
         chosen = [each for each in wanted if question.takes(each)]
         if not chosen:

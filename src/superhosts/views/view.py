@@ -7,9 +7,10 @@ its alerts, what a hub knows of its sites, how full its sketch is. What is missi
 from __future__ import annotations
 
 import statistics
+import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from superhosts._version import __version__
@@ -22,6 +23,7 @@ from superhosts.reports.rows import Row, known_peers
 from superhosts.selection import Selection
 from superhosts.units import SECOND
 from superhosts.views.board import Board, Point, Shown, name_of
+from superhosts.views.filling import REST, Filling
 from superhosts.views.folder import Question, SketchFolder
 from superhosts.views.naming import Annotate, unchanged
 
@@ -42,8 +44,17 @@ class View:
     folder: SketchFolder | None = None
     alerts: AlertStore | None = None
     sites: Callable[[], list[Json]] | None = None  # what a hub knows of each site
-    parts: Callable[[], dict[Part, PartState]] | None = None  # how full the sketch of the last window was
+    parts: Callable[[], Mapping[Part, PartState]] | None = None  # how full the sketch of the last window was
     annotate: Annotate = unchanged
+    _filling: Filling | None = field(default=None, init=False)
+
+    def start_filling(
+        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
+    ) -> None:
+        """Show the windows of the folder, too, until `stop`, with those that come if it is to `follow`."""
+        if self.folder is not None:
+            self._filling = Filling(self.board, self.folder, self.selection, self.annotate)
+            self._filling.start(stop, say, follow=follow, rest=rest)
 
     @property
     def can(self) -> dict[str, bool]:
@@ -52,7 +63,7 @@ class View:
             "ask": self.folder is not None,
             "sites": self.sites is not None,
             "alerts": self.alerts is not None,
-            "parts": self.parts is not None,
+            "parts": self.parts is not None or self._filling is not None,
         }
 
     def summary(self) -> Json:
@@ -63,12 +74,16 @@ class View:
             "version": __version__,
             "live": self.is_live,
             "can": self.can,
-            "changed": self.board.version,
+            **self.state(),
             "now": time.time(),
             "threshold": selection.threshold,
             "top": selection.top,
             "newest": None if newest is None else _heading(newest),
         }
+
+    def state(self) -> Json:
+        """Return what all viewers hear after each change: a number, and what of the folder is not shown."""
+        return {"changed": self.board.version, "reading": [] if self._filling is None else self._filling.notes}
 
     def windows(self) -> list[Json]:
         """Return the windows that are known, the oldest first, with their largest hosts."""
@@ -172,6 +187,8 @@ class View:
     def sketch(self) -> Json:
         """Return how full the last sketch was, and how wide the intervals of its hosts are."""
         parts = {} if self.parts is None else self.parts()
+        if not parts and self._filling is not None:
+            parts = self._filling.parts
         newest = self.board.newest
         return {
             "parts": [

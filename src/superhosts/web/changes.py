@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 MOST_VIEWERS = 256  # event streams at the same time
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
@@ -13,10 +14,10 @@ LEAST_PAUSE = 0.5  # seconds between two events of a stream
 
 
 class Changes:
-    """Tells viewers the version of what they see. `wake` may be called by any thread, and never waits."""
+    """Tells viewers the state of what they see. `wake` may be called by any thread, and never waits."""
 
-    def __init__(self, version: Callable[[], int]) -> None:
-        self._version = version
+    def __init__(self, state: Callable[[], dict[str, Any]]) -> None:
+        self._state = state
         self._loop: asyncio.AbstractEventLoop | None = None
         self._viewers: set[asyncio.Event] = set()
         self._is_waking = False
@@ -51,7 +52,7 @@ class Changes:
             event.set()
 
     async def stream(self, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
-        """Yield server-sent events: the version at once, and after each change."""
+        """Yield server-sent events: the state at once, and after each change."""
         event = asyncio.Event()
         self._viewers.add(event)
         try:
@@ -71,4 +72,4 @@ class Changes:
             self._viewers.discard(event)
 
     def _changed(self) -> bytes:
-        return f"event: changed\ndata: {json.dumps({'changed': self._version()})}\n\n".encode()
+        return f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()

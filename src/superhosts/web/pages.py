@@ -1,10 +1,12 @@
-"""The files of the page: a fixed list, read once. No path of a request ever becomes a path of a file."""
+"""The files of the page, read once. No path of a request ever becomes a path of a file."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 KINDS = {
@@ -14,29 +16,6 @@ KINDS = {
     ".svg": "image/svg+xml",
     "LICENSE": "text/plain; charset=utf-8",
 }
-NAMES = (
-    "app.css",
-    "alerts.js",
-    "api.js",
-    "app.js",
-    "ask.js",
-    "charts.js",
-    "dom.js",
-    "format.js",
-    "help.js",
-    "host.js",
-    "hosttable.js",
-    "icon.svg",
-    "index.html",
-    "login.html",
-    "now.js",
-    "sites.js",
-    "sketch.js",
-    "theme.js",
-    "vendor/uplot/LICENSE",
-    "vendor/uplot/uPlot.iife.min.js",
-    "vendor/uplot/uPlot.min.css",
-)
 
 
 class Page(NamedTuple):
@@ -50,11 +29,20 @@ class Page(NamedTuple):
 
 def read_pages() -> dict[str, Page]:
     """Return all files by their names."""
-    folder = files("superhosts.web") / "static"
     found = {}
-    for name in NAMES:
-        content = folder.joinpath(*name.split("/")).read_bytes()
-        kind = next(kind for ending, kind in KINDS.items() if name.endswith(ending))
+    for name, file in _walk(files("superhosts.web") / "static", ""):
+        kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
+        if kind is None:
+            continue
+        content = file.read_bytes()
         tag = hashlib.blake2b(content, digest_size=12).hexdigest()
         found[name] = Page(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
     return found
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _walk(each, f"{prefix}{each.name}/")
+        else:
+            yield prefix + each.name, each

@@ -84,7 +84,7 @@ class WebServer:
         self.place = Place(access.place.host, self._socket.getsockname()[1])
         self.access = Access(self.place, access.token, access.names)
         self._view, self._limits = view, (reading, writing)
-        self._answers, self._changes = Answers(view), Changes(lambda: view.board.version)
+        self._answers, self._changes = Answers(view), Changes(view.state)
         _silence("uvicorn")
         config = uvicorn.Config(
             make_app(self._answers, self._changes, self.access, say),

@@ -12,7 +12,6 @@ from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     ENDLESS_OUTPUT,
-    GRACE,
     INPUTS,
     NATS,
     OUTPUT,
@@ -22,6 +21,7 @@ from superhosts.cli._options import (
     Exact,
     FleetCubeOptions,
     LinkOptions,
+    LiveGrace,
     MemoryTotal,
     NamesOptions,
     OutputQueueOptions,
@@ -110,9 +110,7 @@ class Edge:
         Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
     ] = Path("superhosts-spool")
     spool_cap: SpoolCap = "10GiB"
-    grace: Annotated[
-        str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
-    ] = defaults.GRACE
+    grace: LiveGrace = defaults.GRACE
     device: Annotated[str, DEVICE] = "auto"
     memory_total: MemoryTotal = None
     to: Annotated[str | None, TO] = None

@@ -12,9 +12,9 @@ from superhosts import defaults
 from superhosts.cli._options import (
     ALERTS,
     DEVICE,
-    GRACE,
     REFRESH,
     EndlessTrafficOptions,
+    LiveGrace,
     LocalTime,
     MemoryTotal,
     NamesOptions,
@@ -72,9 +72,7 @@ class Top:
     wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
-    grace: Annotated[
-        str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
-    ] = defaults.GRACE
+    grace: LiveGrace = defaults.GRACE
     refresh: Annotated[str, REFRESH] = "3s"
     device: Annotated[str, DEVICE] = "auto"
     naming: NamesOptions = field(default_factory=NamesOptions)

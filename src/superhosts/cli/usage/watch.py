@@ -11,7 +11,6 @@ import typer
 from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
-    GRACE,
     INPUTS,
     REFRESH,
     SAVE,
@@ -20,12 +19,12 @@ from superhosts.cli._options import (
     DashboardOptions,
     EndlessResultOptions,
     EndlessTrafficOptions,
+    LiveGrace,
     MemoryTotal,
     PairCubeOptions,
     Quiet,
     ScanWantedOptions,
     ServiceOptions,
-    worded,
 )
 from superhosts.cli._signals import sighup_held
 
@@ -59,9 +58,7 @@ class Watch:
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
-    grace: Annotated[
-        str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
-    ] = defaults.GRACE
+    grace: LiveGrace = defaults.GRACE
     refresh: Annotated[str, REFRESH] = "3s"
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"

@@ -10,9 +10,9 @@ import typer
 
 from superhosts.cli._options import (
     ALERTS,
-    KEY_FILE,
     LogFormat,
     NamesOptions,
+    SketchKeyFile,
     WantedOptions,
     WebTokenFile,
     WebTrustProxy,
@@ -51,11 +51,5 @@ class Web:
     alerts: Annotated[
         Path | None, worded(ALERTS, "Show the alerts that a run keeps in FILE, too, and mute hosts there.")
     ] = None
-    key_file: Annotated[
-        Path | None,
-        worded(
-            KEY_FILE,
-            "File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own key or the public one.",
-        ),
-    ] = None
+    key_file: SketchKeyFile = None
     log_format: LogFormat = "auto"

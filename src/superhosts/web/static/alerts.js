@@ -3,6 +3,7 @@
 import { get, post } from "./api.js";
 import { h, plainTable, say, show } from "./dom.js";
 import { moment, whole } from "./format.js";
+import { zone } from "./zone.js";
 
 const HOUR = 3600;
 const TIMES = [
@@ -21,7 +22,7 @@ export function alertTable(caption, alerts, withHost = true) {
     ["Rule", ""],
     ["Peers", "number"],
     ["Peak", "number"],
-    ["Since (UTC)", "number"],
+    [`Since (${zone})`, "number"],
     ["Last seen", "number"],
     ["State", ""],
   ];
@@ -74,7 +75,7 @@ export function muteForm(host, onDone) {
 }
 
 export function mutedTable(muted, onDone) {
-  const columns = [["Muted", ""], ["Rule", ""], ["Until (UTC)", "number"], ["Why", ""], ["Action", ""]];
+  const columns = [["Muted", ""], ["Rule", ""], [`Until (${zone})`, "number"], ["Why", ""], ["Action", ""]];
   const rows = muted.map((each) => [
     h("span", { class: "address" }, each.host),
     each.rule || "all",

@@ -51,9 +51,9 @@ export function listen(known, onChange, onLink) {
     source = new EventSource("api/events");
     source.addEventListener("open", () => onLink(true));
     source.addEventListener("changed", (event) => {
-      const { changed } = JSON.parse(event.data);
-      if (known !== changed) onChange(changed);
-      known = changed;
+      const state = JSON.parse(event.data);
+      if (known !== state.changed) onChange(state);
+      known = state.changed;
     });
     source.addEventListener("error", again);
   }

@@ -9,6 +9,7 @@ import { HostPage } from "./host.js";
 import { NowPage } from "./now.js";
 import { SitesPage } from "./sites.js";
 import { SketchPage } from "./sketch.js";
+import { changeZone, isLocal } from "./zone.js";
 
 const SECTIONS = [
   { path: "", title: "Now", page: NowPage },
@@ -93,8 +94,9 @@ function fail(error) {
 }
 
 // A hundred viewers hear of each window: the page that most of them look at asks for that window alone.
-async function change(changed) {
-  context.changed = changed;
+async function change(state) {
+  context.changed = state.changed;
+  context.summary.reading = state.reading;
   try {
     if (!page?.readsWindows) context.summary = await get("summary");
   } catch {
@@ -132,6 +134,15 @@ function nextTheme() {
   page?.restyle?.();
 }
 
+function drawZone() {
+  const button = document.getElementById("zone");
+  button.textContent = isLocal ? "Local" : "UTC";
+  button.setAttribute("aria-label", `Times: ${isLocal ? "local" : "UTC"}. Change`);
+  button.addEventListener("click", () => {
+    button.hidden = !changeZone();
+  });
+}
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
   const { key, target } = event;
@@ -154,19 +165,24 @@ function onKey(event) {
   event.preventDefault();
 }
 
-async function begin() {
+function begin() {
   if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", location.pathname + location.hash);
   drawTheme();
+  drawZone();
   document.getElementById("theme").addEventListener("click", nextTheme);
   document.getElementById("help-open").addEventListener("click", openHelp);
   document.getElementById("skip").addEventListener("click", () => main.focus());
+  connect();
+}
+
+async function connect() {
   try {
     context.summary = await get("summary");
     context.changed = context.summary.changed;
   } catch (error) {
     if (error.status === 401) location.reload();
     drawLink(false);
-    setTimeout(begin, 3000);
+    setTimeout(connect, 3000);
     return;
   }
   document.getElementById("what").textContent = context.summary.title;

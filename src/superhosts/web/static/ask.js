@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { h, say, show } from "./dom.js";
 import { count, span } from "./format.js";
 import { HostTable } from "./hosttable.js";
+import { secondsOf, zone } from "./zone.js";
 
 const SPANS = [
   ["The last hour", 3600],
@@ -24,8 +25,8 @@ export class AskPage {
     this.time = h("select", { onchange: () => this.drawTimes() }, SPANS.map(([text], at) => h("option", { value: at }, text)));
     this.from = h("input", { type: "datetime-local", step: "1" });
     this.to = h("input", { type: "datetime-local", step: "1" });
-    this.fromField = h("label", {}, h("span", {}, "From (UTC)"), this.from);
-    this.toField = h("label", {}, h("span", {}, "To (UTC)"), this.to);
+    this.fromField = h("label", {}, h("span", {}, `From (${zone})`), this.from);
+    this.toField = h("label", {}, h("span", {}, `To (${zone})`), this.to);
     this.sites = h("fieldset", { class: "sites" });
     this.sites.hidden = true;
     this.button = h("button", { type: "submit" }, "Ask");
@@ -75,8 +76,8 @@ export class AskPage {
     const newest = this.context.summary.newest;
     const asked = { threshold: this.threshold.value, top: this.top.value };
     if (length === "custom") {
-      asked.start = seconds(this.from.value);
-      asked.end = seconds(this.to.value);
+      asked.start = secondsOf(this.from.value);
+      asked.end = secondsOf(this.to.value);
     } else if (length !== null && newest && newest.end !== null) asked.start = newest.end - length;
     const boxes = [...this.sites.querySelectorAll("input")];
     const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
@@ -95,7 +96,7 @@ export class AskPage {
       const found = await get("ask", this.question());
       const took = (performance.now() - begun) / 1000;
       const sites = found.sites.length ? ` of ${found.sites.join(", ")}` : "";
-      this.answer.textContent = `${found.title}. ${span(found.start, found.end)} UTC, from ${count(found.sketches, "sketch", "sketches")}${sites}, in ${took.toFixed(2)} s.`;
+      this.answer.textContent = `${found.title}. ${span(found.start, found.end)} ${zone}, from ${count(found.sketches, "sketch", "sketches")}${sites}, in ${took.toFixed(2)} s.`;
       this.table.element.hidden = false;
       this.table.put(found.rows, `Hosts of the answer, ${span(found.start, found.end)}`);
       say(`${count(found.hosts, "host")} found`);
@@ -106,8 +107,4 @@ export class AskPage {
       this.button.disabled = false;
     }
   }
-}
-
-function seconds(text) {
-  return text ? Date.parse(`${text}Z`) / 1000 : null;
 }

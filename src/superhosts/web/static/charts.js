@@ -2,13 +2,19 @@
 // is made up. A hollow interval is of a window in which the host was not reported.
 
 import { h } from "./dom.js";
-import { clock, short, span } from "./format.js";
+import { clock, dayOfYear, short, span } from "./format.js";
+import { isLocal } from "./zone.js";
 
 const HEIGHT = 150;
 const FONT = "12px system-ui, sans-serif";
 
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const utc = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC");
+// A canvas does not know variables, nor colours that depend on the theme: an element that is not seen resolves them.
+const probe = document.body.appendChild(h("span", { hidden: true }));
+
+function color(name) {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
 
 // `kind`: "bars" (values alone) or "points" (with low and high). `points`: {start, end, value, low, high, hollow}.
 export class TimeChart {
@@ -72,7 +78,7 @@ export class TimeChart {
       width,
       height: this.height,
       padding: [8, 22, 0, 0],
-      tzDate: utc,
+      tzDate: (seconds) => (isLocal ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
@@ -175,8 +181,7 @@ export class TimeChart {
 function labels(ticks, step) {
   let before = "";
   return ticks.map((tick) => {
-    const date = new Date(tick * 1000);
-    const today = date.toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+    const today = dayOfYear(tick);
     if (step >= 86400) return today;
     const text = today !== before && before !== "" ? today : clock(tick);
     before = today;

@@ -1,4 +1,6 @@
-// Numbers and times as people read them. Times are in UTC, as in all reports.
+// Numbers and times as people read them.
+
+import { dateOf } from "./zone.js";
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
@@ -11,15 +13,17 @@ export const count = (number, one, many = `${one}s`) => `${whole(number)} ${numb
 const two = (number) => String(number).padStart(2, "0");
 
 export function clock(seconds) {
-  const date = new Date(seconds * 1000);
+  const date = dateOf(seconds);
   const rest = date.getUTCSeconds();
   return `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}${rest ? `:${two(rest)}` : ""}`;
 }
 
-export function day(seconds) {
-  const date = new Date(seconds * 1000);
-  return `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${date.getUTCFullYear()}`;
+export function dayOfYear(seconds) {
+  const date = dateOf(seconds);
+  return `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]}`;
 }
+
+export const day = (seconds) => `${dayOfYear(seconds)} ${dateOf(seconds).getUTCFullYear()}`;
 
 export const moment = (seconds) => `${day(seconds)}, ${clock(seconds)}`;
 

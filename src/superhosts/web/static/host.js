@@ -5,6 +5,7 @@ import { alertTable, muteForm } from "./alerts.js";
 import { TimeChart, when } from "./charts.js";
 import { h, plainTable, show } from "./dom.js";
 import { count, interval, peersText, percent, span, whole } from "./format.js";
+import { zone } from "./zone.js";
 
 const QUICK = 2000; // milliseconds of a question that may be asked again with each window
 const SPANS = [
@@ -122,7 +123,7 @@ export class HostPage {
     this.chart.element.hidden = points.length === 0;
     this.past.hidden = points.length === 0;
     const newest = [...points].reverse().slice(0, ROWS);
-    const columns = [["Window (UTC)", ""], ["Peers", "number"], ["95 % interval", "number"], ["State", ""]];
+    const columns = [[`Window (${zone})`, ""], ["Peers", "number"], ["95 % interval", "number"], ["State", ""]];
     const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? "reported" : h("span", { class: "muted" }, "not reported")]);
     show(this.past, plainTable(points.length > ROWS ? `The last ${ROWS} of ${whole(points.length)} windows` : "All windows", columns, rows));
   }

@@ -5,6 +5,7 @@ import { TimeChart } from "./charts.js";
 import { h, say, show } from "./dom.js";
 import { count, interval, moment, peersText, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
+import { zone } from "./zone.js";
 
 const same = (one, other) => one !== null && other !== null && one.start === other.start && one.end === other.end;
 
@@ -100,9 +101,9 @@ export class NowPage {
       this.time.textContent = windows.length ? "" : "The first one appears here when it closes.";
     } else {
       this.heading.textContent = count(shown.hosts, "super host");
-      this.time.textContent = shown.start === null ? shown.title : `${span(shown.start, shown.end)} UTC · ${shown.title}`;
+      this.time.textContent = shown.start === null ? shown.title : `${span(shown.start, shown.end)} ${zone} · ${shown.title}`;
     }
-    show(this.notes, notesOf(shown).map((text) => h("p", { class: "notice" }, text)));
+    show(this.notes, [...this.context.summary.reading, ...notesOf(shown)].map((text) => h("p", { class: "notice" }, text)));
     const [low, high] = [Math.min(...windows.map((each) => each.hosts)), Math.max(...windows.map((each) => each.hosts))];
     this.hosts.put(
       windows.map((each) => ({ start: each.start, end: each.end, value: each.hosts })),
