@@ -10,15 +10,17 @@ import pytest
 
 import superhosts as sh
 from cli.test_hosts import NOON, save
+from superhosts.alerts.machine import Policy
 from superhosts.alerts.store import AlertStore
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
 from superhosts.selection import Selection
+from superhosts.views import board as boards
 from superhosts.views import folder as folders
 from superhosts.views.board import Board, Shown
 from superhosts.views.filling import Filling
 from superhosts.views.folder import BusyError, Question, SketchFolder
-from superhosts.views.view import View, accuracy
+from superhosts.views.view import CLOSED_ALERTS, View, accuracy
 from traffic import MINUTES
 
 WANTED = Selection(100.0)
@@ -77,6 +79,29 @@ def test_a_sketch_in_a_union_is_not_read_twice(archive: Path) -> None:
     assert folder.ask(Question(WANTED, *window, sites=frozenset({"ams"}))).sketches == 1
 
 
+def test_one_may_ask_for_sites_that_have_sketches_of_their_own(archive: Path) -> None:
+    assert view_of(archive).summary()["askable"] == ["ams", "frank"]
+    whole = sh.union([archive / "day" / "0-ams.cube", archive / "day" / "0-frank.cube"])
+    (archive / "unions").mkdir()
+    whole.save(archive / "unions" / "0-hub.cube")
+    assert SketchFolder(archive / "unions").sites() == []
+
+
+def test_the_bound_is_of_files_that_are_read(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_ASKED", 3)
+    folder = SketchFolder(archive)
+    with pytest.raises(UsageError, match="4 sketches of this time, and a question takes 3"):
+        folder.ask(Question(WANTED))
+    whole = sh.union([archive / "day" / "0-ams.cube", archive / "day" / "0-frank.cube"])
+    whole.save(archive / "day" / "0-hub.cube")
+    assert folder.ask(Question(WANTED)).sketches == 3
+
+
+def test_a_question_that_takes_too_long_is_refused(archive: Path) -> None:
+    with pytest.raises(UsageError, match="takes too long"):
+        SketchFolder(archive).ask(Question(WANTED), longest=-1.0)
+
+
 def test_another_threshold_is_answered_from_memory(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = SketchFolder(archive)
     folder.ask(Question(WANTED))
@@ -108,7 +133,9 @@ def test_one_question_at_a_time(archive: Path) -> None:
 def test_damaged_and_hidden_files_are_left_out(archive: Path) -> None:
     (archive / "day" / "9.cube").write_bytes(b"no sketch")
     (archive / "day" / ".8.cube.tmp.cube").write_bytes(b"half")
-    assert len(SketchFolder(archive).sketches()) == 4
+    folder = SketchFolder(archive)
+    assert sum(map(len, folder.contents().values())) == 4
+    assert folder.damaged == (archive / "day" / "9.cube",)
 
 
 def test_windows_of_a_folder_are_shown(archive: Path) -> None:
@@ -153,7 +180,6 @@ def test_what_is_in_no_window_is_told(archive: Path) -> None:
         f"1 file is no sketch: {archive / 'torn.cube'}.",
         f"1 sketch has no time: {archive / 'untimed.cube'}.",
     ]
-    assert len(folder.sketches()) == 4
 
 
 def test_a_folder_with_another_key_says_so_once_and_wakes_viewers(tmp_path: Path) -> None:
@@ -213,9 +239,73 @@ def test_a_hosts_past_also_has_windows_in_which_it_was_not_reported(archive: Pat
     view.selection = lambda: Selection(250.0)
     view.board = Board()
     found = view.host("10.1.0.3")
-    assert [(point["peers"], point["reported"]) for point in found["points"]] == [(about(200), False)] * 3
+    assert [(point["peers"], point["reported"]) for point in found["points"]] == [(about(200), None)] * 3
     assert [point["start"] for point in found["points"]] == [(NOON + each * LENGTH) / 1e9 for each in range(3)]
     assert view.host("10.9.9.9")["points"][0]["peers"] == 0
+
+
+def test_what_is_not_known_to_be_unreported_is_not_said_to_be(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "MOST_POINTS", 1)
+    view = view_of(archive)
+    reported = [point["reported"] for point in view.host("10.1.0.3")["points"]]
+    assert reported == [None, None, True]  # of older windows the largest host alone is kept
+    assert [point["reported"] for point in view.host("10.0.0.1")["points"]] == [True] * 3
+    assert [point["reported"] for point in view.host("10.1.0.5")["points"]] == [None, None, False]
+
+
+def test_a_hosts_page_needs_no_sketch_of_that_time(archive: Path) -> None:
+    found = view_of(archive).host("10.0.0.1", start=NOON / 1e9 + 9000.0)
+    assert (len(found["points"]), found["asked"], found["notes"]) == (3, False, [])
+
+
+def test_windows_of_a_hosts_past_that_cannot_be_read_are_told(archive: Path) -> None:
+    view = view_of(archive)
+    view.board = Board()
+    path = archive / "day" / "1-ams.cube"
+    path.write_bytes(path.read_bytes()[:-100])
+    found = view.host("10.0.0.1")
+    assert len(found["points"]) == 2
+    assert found["notes"][0].startswith("1 window cannot be read: ")
+
+
+def test_the_oldest_windows_of_a_hosts_past_are_left_out(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_PAST", 2)
+    view = view_of(archive)
+    view.board = Board()
+    found = view.host("10.0.0.1")
+    assert [point["start"] for point in found["points"]] == [(NOON + each * LENGTH) / 1e9 for each in (1, 2)]
+    assert found["notes"] == ["1 older window was not asked: it would take too long."]
+
+
+def test_a_window_that_was_busy_is_asked_again(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, folder = Board(), SketchFolder(archive)
+    filling = Filling(board, folder, lambda: WANTED)
+    ask = folder.ask
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BusyError("others have the turn")
+
+    monkeypatch.setattr(folder, "ask", refuse)
+    assert not filling.fill()
+    monkeypatch.setattr(folder, "ask", ask)
+    assert filling.fill()
+    assert (len(board.windows()), filling.notes) == (3, [])
+
+
+def test_a_hosts_alerts_are_found_among_many(tmp_path: Path) -> None:
+    store = AlertStore(tmp_path / "alerts.db")
+    machine = store.machine(Policy())
+    for number in range(CLOSED_ALERTS + 50):
+        start = NOON + number * 4 * LENGTH
+        row = {"host": f"10.1.{number >> 8}.{number & 255}", "family": 4, "side": "inner", "direction": "any"}
+        numbers = {"peers": 5000, "peers_low": 5000, "peers_high": 5000, "saturated": False}
+        store.take(machine, Window(start, start + LENGTH), [row | numbers])
+        for quiet in (1, 2):
+            store.take(machine, Window(start + quiet * LENGTH, start + (quiet + 1) * LENGTH), [])
+    view = View("hub", Board(), lambda: WANTED, alerts=store)
+    (alert,) = view.host("10.1.0.0")["alerts"]
+    assert alert["closed"] > 0
+    assert view.host("10.2.0.0")["alerts"] == []
 
 
 def test_alerts_are_listed_and_muted(tmp_path: Path) -> None:

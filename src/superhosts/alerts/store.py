@@ -133,12 +133,15 @@ class AlertStore:
         with self._transaction() as database:
             database.execute("DELETE FROM events WHERE number <= ?", (number,))
 
-    def alerts(self, *, is_open: bool | None = None, most: int = -1) -> list[Alert]:
+    def alerts(self, *, is_open: bool | None = None, host: str | None = None, most: int = -1) -> list[Alert]:
         """Return alerts, those that were seen last first; `is_open`: only open or only closed ones; `most` of them."""
-        which = {None: "", True: " WHERE closed = 0", False: " WHERE closed > 0"}[is_open]
+        which = {None: "closed >= 0", True: "closed = 0", False: "closed > 0"}[is_open]
         with self._errors():
-            asked = f"SELECT content FROM alerts{which} ORDER BY last DESC, id LIMIT ?"
-            rows = self._database.execute(asked, (most,)).fetchall()
+            asked = (
+                f"SELECT content FROM alerts WHERE {which} AND (? IS NULL OR json_extract(content, '$.host') = ?)"
+                " ORDER BY last DESC, id LIMIT ?"
+            )
+            rows = self._database.execute(asked, (host, host, most)).fetchall()
             return [Alert(**json.loads(content)) for (content,) in rows]
 
     def mutes(self) -> AllowList:

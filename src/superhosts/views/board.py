@@ -113,15 +113,15 @@ def shown_of(report: Report) -> Shown:
     """Return what is shown of a report."""
     rows = tuple(report.rows[:MOST_ROWS])
     return Shown(
-        report.window or NO_WINDOW,
-        len(report.rows),
-        tuple(points_of(rows)),
-        rows,
-        report.title,
-        tuple(report.notes),
-        report.revision,
-        _names(report, "sites"),
-        _names(report, "missing"),
+        window=report.window or NO_WINDOW,
+        hosts=len(report.rows),
+        points=tuple(points_of(rows)),
+        rows=rows,
+        title=report.title,
+        notes=tuple(report.notes),
+        revision=report.revision,
+        sites=_names(report, "sites"),
+        missing=_names(report, "missing"),
     )
 
 
@@ -129,14 +129,14 @@ def points_of(rows: Iterable[Row]) -> Iterable[Point]:
     """Return the hosts of rows."""
     for row in rows:
         yield Point(
-            str(row["host"]),
-            str(row["side"]),
-            str(row["direction"]),
-            row["peers"],
-            row["peers_low"],
-            row["peers_high"],
-            name_of(row),
-            str(row.get("pattern") or ""),
+            host=str(row["host"]),
+            side=str(row["side"]),
+            direction=str(row["direction"]),
+            peers=row["peers"],
+            low=row["peers_low"],
+            high=row["peers_high"],
+            name=name_of(row),
+            pattern=str(row.get("pattern") or ""),
         )
 
 

@@ -6,6 +6,7 @@ the thread sleeps as long as the question took times `REST`: whoever counts pack
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from superhosts.metrics.windows import PartState
 from superhosts.pairs import Part, Window
 from superhosts.selection import Selection
 from superhosts.text import counted
-from superhosts.views.board import MOST_POINTS, Board, shown_of
-from superhosts.views.folder import Contents, Question, SketchFolder
+from superhosts.views.board import Board, shown_of
+from superhosts.views.folder import BusyError, Contents, Question, SketchFolder
 from superhosts.views.naming import Annotate, unchanged
 
 MOST_FILLED = 288  # windows, a day of five minutes each
@@ -70,21 +71,28 @@ class Filling:
         def run() -> None:
             said: list[str] = []
             while not stop.is_set():
-                self.fill(stop, rest)
+                try:
+                    all_asked = self.fill(stop, rest)
+                except Exception as error:  # Nobody sees what ends a thread.
+                    say(f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this")
+                    return
                 if (failures := self.failures()) != said:
                     self._board.touch()
                     for text in failures:
                         say(text)
                     said = failures
-                if not follow or stop.wait(AGAIN):
+                if (all_asked and not follow) or stop.wait(AGAIN):
                     return
 
         thread = threading.Thread(target=run, name="views", daemon=True)
         thread.start()
         return thread
 
-    def fill(self, stop: threading.Event | None = None, rest: float = 0.0) -> None:
-        """Ask for the newest windows that are not shown, and again for those whose files have changed."""
+    def fill(self, stop: threading.Event | None = None, rest: float = 0.0) -> bool:
+        """Ask for the newest windows that are not shown, and again for those whose files have changed.
+
+        Return False if some must be asked again, because others had the turn, or the memory.
+        """
         shown = {each.window for each in self._board.windows()}
         there = self._folder.contents()
         newest = sorted(there, key=lambda window: (window.end, window.start), reverse=True)[:MOST_FILLED]
@@ -98,23 +106,26 @@ class Filling:
         try:
             for number, window in enumerate(waiting, 1):
                 started = time.monotonic()
-                self._asked[window] = there[window]
                 self._left = len(waiting) - number
-                self._ask(window, is_newest=window == newest[0])
+                if self._ask(window, is_newest=window == newest[0]):
+                    self._asked[window] = there[window]
                 if stop is not None and stop.wait(rest * (time.monotonic() - started)):
                     break
         finally:
             self._left = 0
+        return all(self._asked.get(window) == there[window] for window in waiting)
 
-    def _ask(self, window: Window, *, is_newest: bool) -> None:
+    def _ask(self, window: Window, *, is_newest: bool) -> bool:
+        """Ask for one window, and show it. Return False if it must be asked again."""
         try:
             question = Question(self._selection(), window.start, window.end, exactly=True)
-            answer = self._folder.ask(question, patience=60.0)
+            answer = self._folder.ask(question, patience=60.0, longest=math.inf)
         except (SuperhostsError, OSError, MemoryError) as error:
-            self._failed[window] = str(error) or type(error).__name__
-            return
+            self._failed[window] = str(error) or "too little memory"
+            return not isinstance(error, BusyError | MemoryError)
         self._failed.pop(window, None)
         if is_newest:
             self.parts = answer.parts
         found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
-        self._board.put(found._replace(window=window, sites=answer.sites, points=found.points[:MOST_POINTS]))
+        self._board.put(found._replace(window=window, sites=answer.sites))
+        return True

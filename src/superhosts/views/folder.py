@@ -6,6 +6,7 @@ kept: the same time with another threshold is answered at once. Nothing in the f
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,13 +23,15 @@ from superhosts.results import SuperHosts
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.queries import find_in_file
-from superhosts.sketches.saved import SavedSketch, describe, merge_named
+from superhosts.sketches.saved import SavedSketch, merge_named
 from superhosts.text import counted
+from superhosts.views.listing import Listed, Listing
 
 Contents = frozenset[tuple[Path, int]]  # files, and when they were last changed
-MOST_FILES = 100_000  # in the folder
 MOST_ASKED = 3_000  # files of one question
-LONGEST = 20.0  # seconds of a question about a host's past; what is not asked by then is left out, and told
+MOST_PAST = 2_016  # windows of a host's past, the newest: a week of five minutes each
+LONGEST_PAST = 20.0  # seconds of a question about a host's past; what is not asked by then is left out, and told
+LONGEST = 60.0  # seconds of any other question
 
 
 class BusyError(SuperhostsError):
@@ -72,7 +75,9 @@ class Past(NamedTuple):
     """One host's past, the oldest window first."""
 
     sightings: list[Sighting]
-    left_out: int  # windows that were not asked, because it took too long
+    left_out: int  # older windows that were not asked, because it would take too long
+    failed: int = 0  # windows whose sketches cannot be read,
+    why: str = ""  # the newest of them because of this
 
 
 class SketchFolder:
@@ -83,110 +88,95 @@ class SketchFolder:
         self.damaged: tuple[Path, ...] = ()  # files whose headers cannot be read
         self.untimed: tuple[Path, ...] = ()  # sketches of traffic without times, which are in no window
         self._key, self._memory = key, memory
-        self._known: dict[Path, tuple[tuple[int, int], SavedSketch]] = {}
-        self._united: tuple[list[tuple[Path, int]], Sketch] | None = None
-        self._listing, self._asking = threading.Lock(), threading.Lock()
-
-    def sketches(self) -> list[SavedSketch]:
-        """Return the sketches of windows that the folder holds now. Headers are read once for each file."""
-        with self._listing:
-            found = {}
-            for path in sorted(self.folder.rglob("*.cube"))[-MOST_FILES:]:
-                if any(part.startswith(".") for part in path.relative_to(self.folder).parts):
-                    continue  # half written, or set aside
-                try:
-                    stat = path.stat()
-                except OSError:  # gone meanwhile
-                    continue
-                mark = stat.st_mtime_ns, stat.st_size
-                known = self._known.get(path)
-                found[path] = known if known is not None and known[0] == mark else (mark, describe(path))
-            self._known = found
-            sketches = [sketch for _, sketch in found.values()]
-            self.damaged = tuple(each.path for each in sketches if not each.is_readable)
-            self.untimed = tuple(each.path for each in sketches if each.is_readable and not each.is_timed)
-            return [each for each in sketches if each.is_timed]
+        self._listing = Listing(folder)
+        self._united: tuple[list[Listed], Sketch] | None = None
+        self._asking = threading.Lock()
 
     def sites(self) -> list[str]:
-        """Return all sites whose sketches are here."""
-        return sorted({site for sketch in self.sketches() for site in sketch.sites})
-
-    def windows(self) -> list[Window]:
-        """Return the windows, the newest first."""
-        found = {sketch.window for sketch in self.sketches() if sketch.window is not None}
-        return sorted(found, key=lambda window: (window.end, window.start), reverse=True)
+        """Return the sites that have sketches of their own here, for which one can ask alone."""
+        return sorted({site for each in self._look() if len(each.sketch.sites) == 1 for site in each.sketch.sites})
 
     def contents(self) -> dict[Window, Contents]:
         """Return the files of each window, and when they were last changed."""
         found: dict[Window, set[tuple[Path, int]]] = {}
-        for sketch in self.sketches():
-            if sketch.window is not None:
-                found.setdefault(sketch.window, set()).add((sketch.path, self._known[sketch.path][0][0]))
+        for each in self._look():
+            found.setdefault(_window(each), set()).add((each.sketch.path, each.changed))
         return {window: frozenset(files) for window, files in found.items()}
 
-    def ask(self, question: Question, patience: float = 5.0) -> Answer:
+    def ask(self, question: Question, patience: float = 5.0, longest: float = LONGEST) -> Answer:
         """Return the hosts of the union of all sketches of a time. Raise UsageError if there are none."""
         chosen = self._choose(question)
+        if not chosen:
+            raise UsageError("no sketch of this time is here")
+        if len(chosen) > MOST_ASKED:
+            found = counted(len(chosen), "sketch", "sketches")
+            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
         with self._turn(patience):
             started = time.perf_counter()
-            sketch = self._union(chosen)
-            window = Window(
-                min(each.window.start for each in chosen if each.window),
-                max(each.window.end for each in chosen if each.window),
-            )
+            sketch = self._union(chosen, started + longest)
+            windows = [_window(each) for each in chosen]
+            window = Window(min(each.start for each in windows), max(each.end for each in windows))
             report = answer(sketch, question.selection, window)
             seconds, sites = time.perf_counter() - started, tuple(sorted(sketch.sites))
             return Answer(report, len(chosen), sites, seconds, states_of(sketch))
 
     def past(self, host: str, question: Question, patience: float = 5.0) -> Past:
         """Return what the sketches of each window say about a host, whether or not it was reported."""
-        by_window: dict[Window, list[SavedSketch]] = {}
-        for sketch in self._choose(question):
-            if sketch.window is not None:
-                by_window.setdefault(sketch.window, []).append(sketch)
+        by_window: dict[Window, list[Listed]] = {}
+        for each in self._choose(question):
+            by_window.setdefault(_window(each), []).append(each)
         newest_first = sorted(by_window, reverse=True)
-        until = time.monotonic() + LONGEST
+        until = time.perf_counter() + LONGEST_PAST
         found: list[Sighting] = []
+        failures: list[str] = []
         with self._turn(patience):
-            for window in newest_first:
-                if found and time.monotonic() > until:
+            for window in newest_first[:MOST_PAST]:
+                if found and time.perf_counter() > until:
                     break
-                found.append(Sighting(window, self._estimate(by_window[window], host)))
-        return Past(found[::-1], len(newest_first) - len(found))
+                try:
+                    found.append(Sighting(window, self._estimate(by_window[window], host)))
+                except (SuperhostsError, OSError) as error:
+                    failures.append(str(error))
+        left_out = len(newest_first) - len(found) - len(failures)
+        return Past(found[::-1], left_out, len(failures), failures[0] if failures else "")
 
-    def _estimate(self, sketches: Sequence[SavedSketch], host: str) -> SuperHosts:
-        if len(sketches) == 1:
-            return find_in_file(sketches[0].path, host, key=self._key, max_memory=self._memory)
-        return self._merged(sketches).estimate(host)
+    def _look(self) -> list[Listed]:
+        """Return the sketches of windows that the folder holds now; note the others."""
+        listed = self._listing.look()
+        self.damaged = tuple(each.sketch.path for each in listed if not each.sketch.is_readable)
+        self.untimed = tuple(
+            each.sketch.path for each in listed if each.sketch.is_readable and not each.sketch.is_timed
+        )
+        return [each for each in listed if each.sketch.is_timed]
 
-    def _choose(self, question: Question) -> list[SavedSketch]:
+    def _estimate(self, listed: Sequence[Listed], host: str) -> SuperHosts:
+        if len(listed) == 1:
+            return find_in_file(listed[0].sketch.path, host, key=self._key, max_memory=self._memory)
+        return self._merged(listed).estimate(host)
+
+    def _choose(self, question: Question) -> list[Listed]:
         """Return the sketches that answer a question, without those whose traffic others of the same window hold."""
-        sketches = self.sketches()
-        wanted = [each for each in sketches if not question.sites or (each.sites and each.sites <= question.sites)]
-        chosen = [each for each in wanted if question.takes(each)]
-        if not chosen:
-            unknown = question.sites - {site for each in sketches for site in each.sites}
-            raise UsageError(
-                f"no sketch of {', '.join(sorted(unknown or question.sites))} is here"
-                if sketches and not wanted
-                else "no sketch of this time is here"
-            )
-        if len(chosen) > MOST_ASKED:
-            found = counted(len(chosen), "sketch", "sketches")
-            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
-        return list(_without_contained(chosen))
+        listed = self._look()
+        wanted = [
+            each for each in listed if not question.sites or (each.sketch.sites and each.sketch.sites <= question.sites)
+        ]
+        if listed and not wanted:
+            unknown = question.sites - {site for each in listed for site in each.sketch.sites}
+            raise UsageError(f"no sketch of {', '.join(sorted(unknown or question.sites))} is here")
+        return list(_without_contained([each for each in wanted if question.takes(each.sketch)]))
 
-    def _union(self, sketches: Sequence[SavedSketch]) -> Sketch:
-        marks = [(each.path, self._known[each.path][0][0]) for each in sketches if each.path in self._known]
-        if self._united is None or self._united[0] != marks:
+    def _union(self, listed: list[Listed], until: float) -> Sketch:
+        if self._united is None or self._united[0] != listed:
             self._united = None  # before the next one takes its memory
-            self._united = marks, self._merged(sketches)
+            self._united = listed, self._merged(listed, until)
         return self._united[1]
 
-    def _merged(self, sketches: Iterable[SavedSketch]) -> Sketch:
+    def _merged(self, listed: Iterable[Listed], until: float = math.inf) -> Sketch:
         whole = Sketch()
-        for each in sketches:
-            merge_named(whole, each.path, self._key, self._memory)
+        for each in listed:
+            if time.perf_counter() > until:
+                raise UsageError("this takes too long; ask for a shorter time")
+            merge_named(whole, each.sketch.path, self._key, self._memory)
         return whole
 
     @contextmanager
@@ -199,12 +189,18 @@ class SketchFolder:
             self._asking.release()
 
 
-def _without_contained(sketches: Sequence[SavedSketch]) -> Iterator[SavedSketch]:
+def _window(listed: Listed) -> Window:
+    window = listed.sketch.window
+    assert window is not None  # of sketches that have a time
+    return window
+
+
+def _without_contained(listed: Sequence[Listed]) -> Iterator[Listed]:
     """Leave out a site's own sketch where a union of the same window has it."""
-    by_window: dict[Window | None, list[SavedSketch]] = {}
-    for each in sketches:
-        by_window.setdefault(each.window, []).append(each)
+    by_window: dict[Window, list[Listed]] = {}
+    for each in listed:
+        by_window.setdefault(_window(each), []).append(each)
     for of_window in by_window.values():
         for each in of_window:
-            if not any(each.sites < other.sites for other in of_window):
+            if not any(each.sketch.sites < other.sketch.sites for other in of_window):
                 yield each

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +21,11 @@ from superhosts.metrics.windows import PartState
 from superhosts.pairs import Part, Window
 from superhosts.reports.rows import Row, known_peers
 from superhosts.selection import Selection
+from superhosts.text import counted
 from superhosts.units import SECOND
 from superhosts.views.board import Board, Point, Shown, name_of
 from superhosts.views.filling import REST, Filling
-from superhosts.views.folder import Question, SketchFolder
+from superhosts.views.folder import Past, Question, SketchFolder
 from superhosts.views.naming import Annotate, unchanged
 
 Json = dict[str, Any]
@@ -78,6 +79,7 @@ class View:
             "now": time.time(),
             "threshold": selection.threshold,
             "top": selection.top,
+            "askable": [] if self.folder is None else self.folder.sites(),
             "newest": None if newest is None else _heading(newest),
         }
 
@@ -107,43 +109,34 @@ class View:
         return None
 
     def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
-        """Return one host: its newest row, and its peers in each window that was reported or can be asked."""
+        """Return one host: its newest row, and its peers in each window that was reported or can be asked.
+
+        `reported` of a point is None where the rows of that window are not kept, or not all of them.
+        """
+        windows = [shown for shown in self.board.windows() if shown.window.is_timed]
         points = [
             _span(shown.window) | _numbers(point) | {"reported": True}
-            for shown in self.board.windows()
-            if shown.window.is_timed
+            for shown in windows
             for point in shown.points
             if point.host == host
         ]
-        left_out, asked = 0, False
-        if self.folder is not None and self.folder.windows():
-            question = Question(self.selection(), _nanoseconds(start), _nanoseconds(end))
-            past, asked = self.folder.past(host, question), True
-            left_out = past.left_out
-            known = {(point["start"], point["end"], point["side"], point["direction"]) for point in points}
-            for sighting in past.sightings:
-                span = _span(sighting.window)
-                for item in sighting.found:
-                    one = span | {
-                        "side": item.part.side,
-                        "direction": item.part.direction,
-                        "peers": item.peers,
-                        "low": item.peers_low,
-                        "high": item.peers_high,
-                        "reported": False,
-                    }
-                    if (one["start"], one["end"], one["side"], one["direction"]) not in known:
-                        points.append(one)
+        past = None
+        if self.folder is not None:
+            past = self.folder.past(host, Question(self.selection(), _nanoseconds(start), _nanoseconds(end)))
+            whole = {shown.window for shown in windows if shown.hosts <= len(shown.points)}
+            points += _unreported(past, points, whole)
         newest = self.board.newest
         rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
+        alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
         return {
             "host": host,
             "name": next((name_of(row) for row in rows), ""),
             "rows": rows,
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
-            "asked": asked,
-            "left_out": left_out,
-            "alerts": [alert for alert in self.list_alerts()["alerts"] if str(alert["host"]) == host],
+            "asked": past is not None and bool(past.sightings or past.failed),
+            "left_out": 0 if past is None else past.left_out,
+            "notes": [] if past is None else _notes(past),
+            "alerts": [_alert(alert) for alert in alerts],
         }
 
     def ask(self, question: Question) -> Json:
@@ -208,6 +201,34 @@ def accuracy(rows: Sequence[Row]) -> Json | None:
         return None
     widths = [(row["peers_high"] - row["peers_low"]) / 2 / row["peers"] for row in near]
     return {"peers": round(statistics.median(map(known_peers, near))), "share": statistics.median(widths)}
+
+
+def _unreported(past: Past, points: Sequence[Json], whole: Set[Window]) -> Iterator[Json]:
+    """Yield a host's points of saved sketches, but those that were reported. All rows of `whole` windows are known."""
+    names = ("start", "end", "side", "direction")
+    known = {tuple(point[name] for name in names) for point in points}
+    for sighting in past.sightings:
+        for item in sighting.found:
+            point = _span(sighting.window) | {
+                "side": item.part.side,
+                "direction": item.part.direction,
+                "peers": item.peers,
+                "low": item.peers_low,
+                "high": item.peers_high,
+                "reported": False if sighting.window in whole else None,
+            }
+            if tuple(point[name] for name in names) not in known:
+                yield point
+
+
+def _notes(past: Past) -> list[str]:
+    found = []
+    if past.left_out:
+        left_out = counted(past.left_out, "older window was", "older windows were")
+        found.append(f"{left_out} not asked: it would take too long.")
+    if past.failed:
+        found.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
+    return found
 
 
 def _heading(shown: Shown) -> Json:
