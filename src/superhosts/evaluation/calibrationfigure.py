@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from superhosts.evaluation.calibration import Calibration
-from superhosts.evaluation.drawing import GREY, Note, caption, draw, scale_rates, series_look
-from superhosts.evaluation.estimatefigures import MOST_DRAWN, plot_coverage, plot_estimates
+from superhosts.evaluation.drawing import GREY, LEAST_RATE, MIB, Note, caption, draw, scale_rates, series_look
+from superhosts.evaluation.estimatefigures import drawn_words, plot_coverage, plot_estimates
 from superhosts.evaluation.intervals import count_interval, wilson_interval
 from superhosts.text import counted
 from superhosts.units import format_size
 
 HEIGHT = 6.6
-LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
-MIB = 1 << 20
 ASIDE = 0.06  # of a doubling of the memory: marks of thresholds stand side by side
 
 
@@ -30,9 +28,7 @@ def draw_calibration(result: Calibration, path: Path, key: str, command: str) ->
         f"above: a cube of {format_size(result.memory)}"
         + ("" if result.asked.estimated else ", which counted exactly"),
         key,
-        f"drawn, evenly by rank: {MOST_DRAWN} of {counted(hosts, 'host')}"
-        if hosts > MOST_DRAWN
-        else counted(hosts, "super host"),
+        drawn_words(hosts) or counted(hosts, "super host"),
     )
     return draw([path], HEIGHT, Note(caption(*facts), command), lambda figure: _paint(figure, result))
 
@@ -78,7 +74,7 @@ def plot_rates(axes: Any, result: Calibration) -> None:
         tops.append(float(ends.max()))
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [format_size(trial.memory) for trial in result.trials])
-    scale_rates(axes.yaxis, LEAST_RATE)
+    scale_rates(axes.yaxis)
     axes.set_ylim(top=1.5 * max(tops))
     exact_too = any(not trial.estimated for trial in result.trials)
     axes.set(xlabel="memory" + (" (open marks: counted exactly)" if exact_too else ""), ylabel="total false rate")

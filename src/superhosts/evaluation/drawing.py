@@ -20,6 +20,8 @@ from superhosts.replacing import output_errors, replaceable, replacing
 
 WIDTH = 3.4  # inches: one column of a paper with two
 CAPTION_WIDTH = 62  # characters of a line under a figure
+LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
+MIB = 1 << 20
 KINDS = (".svg", ".pdf", ".png")
 GREY = "#666666"
 SHORT_RANGE = 50  # a logarithmic axis over less than this has labels between the powers of ten
@@ -175,10 +177,10 @@ def _metadata(kind: str, command: str) -> dict[str, str | None]:
     return {"Description": command}
 
 
-def scale_rates(axis: Any, linear_below: float) -> None:
-    """Make an axis of rates logarithmic down to a limit and straight below it: a logarithm has no 0."""
+def scale_rates(axis: Any) -> None:
+    """Make an axis of rates logarithmic down to the least one and straight below it: a logarithm has no 0."""
     name = axis.axis_name
-    getattr(axis.axes, f"set_{name}scale")("symlog", linthresh=linear_below, linscale=0.6)
+    getattr(axis.axes, f"set_{name}scale")("symlog", linthresh=LEAST_RATE, linscale=0.6)
     getattr(axis.axes, f"set_{name}lim")(**{"left" if name == "x" else "bottom": 0})
     axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from superhosts.evaluation.drawing import GREY, OKABE_ITO, Look, show_thousands
 from superhosts.evaluation.intervals import LEVEL, wilson_interval
 from superhosts.evaluation.scores import Estimates
+from superhosts.text import counted
 
 MOST_DRAWN = 150  # hosts of one scatter: more would only make the file larger
 CUBE = Look(OKABE_ITO["vermillion"], "o")
@@ -47,14 +48,21 @@ def drawn_hosts(true: NDArray[np.int64], most: int = MOST_DRAWN) -> NDArray[np.i
     return order
 
 
+def drawn_words(hosts: int, most: int = MOST_DRAWN) -> str:
+    """Say how many hosts of so many are drawn, if not all."""
+    return f"drawn, evenly by rank: {most} of {counted(hosts, 'host')}" if hosts > most else ""
+
+
 def has_intervals(estimates: Estimates) -> bool:
     """Return True if a detector gives intervals."""
     return bool(len(estimates.true)) and not bool(np.isnan(estimates.high).all())
 
 
-def plot_estimates(axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE) -> None:
+def plot_estimates(
+    axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE, most: int = MOST_DRAWN
+) -> None:
     """Draw estimates against true numbers of peers with intervals, and the diagonal."""
-    some = estimates.of(drawn_hosts(estimates.true))
+    some = estimates.of(drawn_hosts(estimates.true, most))
     known = some.measured
     true, peers = some.true[known], some.peers[known]
     style = {**look.options, "ms": 1.6, "lw": 0.5, "ls": "none", "zorder": 3}
@@ -66,8 +74,8 @@ def plot_estimates(axes: Any, estimates: Estimates, threshold: float, look: Look
     if (~known).any():
         lower = {"marker": "^", "ms": 3, "ls": "none", "color": GREY, "zorder": 3}
         axes.plot(some.true[~known], some.low[~known], label="saturated: lower bound", **lower)
-    most = float(estimates.true.max()) if len(estimates.true) else 2 * threshold
-    axes.plot([threshold, most], [threshold, most], lw=0.6, color="black", label="estimate = truth", zorder=2)
+    largest = float(estimates.true.max()) if len(estimates.true) else 2 * threshold
+    axes.plot([threshold, largest], [threshold, largest], lw=0.6, color="black", label="estimate = truth", zorder=2)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         show_thousands(axis)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.evaluation.drawing import GREY, OKABE_ITO, Look, Note, caption, draw, scale_rates
-from superhosts.evaluation.estimatefigures import MOST_DRAWN, plot_coverage, plot_estimates
+from superhosts.evaluation.drawing import GREY, LEAST_RATE, MIB, OKABE_ITO, Look, Note, caption, draw, scale_rates
+from superhosts.evaluation.estimatefigures import drawn_words, plot_coverage, plot_estimates
 from superhosts.evaluation.experiment import Row, averages
 from superhosts.evaluation.intervals import mean_interval, most_unseen
 from superhosts.evaluation.scores import Estimates
@@ -46,8 +46,7 @@ RATES = {
     "fnr": "false negatives, of super hosts (FNR)",
     "fpr": "false positives, of super hosts (FPR)",
 }
-MIB = 1 << 20
-LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
+MOST_IN_SMALL = 60  # hosts in each of many small figures
 SPREAD = 0.5  # of the distance between detectors: the dots of windows stand one below the other
 LABEL_HEIGHT = 0.062  # of a name beside the axes, as a share of their height
 ABREAST = 3  # small figures side by side
@@ -101,7 +100,8 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
         return made
     made += _draw(folder / "memory", max(2.4, 0.8 + 0.16 * names), rows, facts, partial(plot_memory, rows=rated))
     if facts.estimates:
-        for name, painter, extra in (("estimates", plot_estimates, _how_many(facts)), ("coverage", plot_coverage, "")):
+        few = partial(plot_estimates, most=MOST_IN_SMALL)
+        for name, painter, extra in (("estimates", few, _how_many(facts)), ("coverage", plot_coverage, "")):
             paint = partial(plot_each, facts=facts, painter=painter)
             height = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST)
             made += draw(_files(folder / name), height, _note(rows, facts, extra), paint)
@@ -111,15 +111,14 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
 def _draw(
     path: Path, height: float, rows: Sequence[Row], facts: Facts, paint: Callable[[Any], str | None]
 ) -> list[Path]:
-    """Draw a figure with one pair of axes. What `paint` returns is added to the caption."""
-    remarks: list[str] = []
+    """Draw a figure with one pair of axes. What `paint` returns stands above it."""
 
-    def paint_and_listen(figure: Any) -> None:
-        remarks.append(paint(figure.subplots()) or "")
-        if remarks[-1]:
-            figure.get_axes()[0].set_title(remarks[-1], fontsize=7, loc="left", color=GREY)
+    def paint_with_title(figure: Any) -> None:
+        axes = figure.subplots()
+        if remark := paint(axes):
+            axes.set_title(remark, fontsize=7, loc="left", color=GREY)
 
-    return draw(_files(path), height, _note(rows, facts, ""), paint_and_listen)
+    return draw(_files(path), height, _note(rows, facts, ""), paint_with_title)
 
 
 def _files(path: Path) -> list[Path]:
@@ -142,7 +141,7 @@ def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:
 def _how_many(facts: Facts) -> str:
     """Say which hosts are drawn, if not all."""
     most = max(len(each.true) for each in facts.estimates.values())
-    return f"drawn, evenly by rank: {MOST_DRAWN} of {counted(most, 'host')}" if most > MOST_DRAWN else ""
+    return drawn_words(most, MOST_IN_SMALL)
 
 
 def look_of(name: str) -> Look:
@@ -179,7 +178,8 @@ def plot_dots(axes: Any, rows: Sequence[Row], column: str) -> str | None:
             heights = place + SPREAD * (np.arange(len(spot.values)) / (len(spot.values) - 1) - 0.5)
             windows = {"marker": ".", "ms": 3, "ls": "none", "alpha": 0.4, "mec": "none", "clip_on": False}
             axes.plot(spot.values, heights, color=look.colour, zorder=2, **windows)
-        axes.errorbar(spot.mean, place, xerr=spot.bars, capsize=1.5, clip_on=False, zorder=4, **look.options)
+        cap = 1.5 if spot.high > spot.low else 0.0  # One window has no interval.
+        axes.errorbar(spot.mean, place, xerr=spot.bars, capsize=cap, clip_on=False, zorder=4, **look.options)
     axes.set_yticks(range(len(all_spots)), [spot.name for spot in all_spots])
     axes.set_ylim(len(all_spots) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -188,7 +188,7 @@ def plot_dots(axes: Any, rows: Sequence[Row], column: str) -> str | None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         return None
     axes.set_xlabel(f"{RATES[column]}\nmean, 95 % interval; dots: windows")
-    scale_rates(axes.xaxis, LEAST_RATE)
+    scale_rates(axes.xaxis)
     axes.set_xlim(right=1.4 * max(LEAST_RATE, *(max(spot.high, *spot.values) for spot in all_spots)))
     return _plot_phantoms(axes, rows, [spot.name for spot in all_spots]) if column == "fpr" else None
 
@@ -213,7 +213,7 @@ def plot_memory(axes: Any, rows: Sequence[Row]) -> None:
             memory[spot.name], spot.mean, yerr=spot.bars, clip_on=False, zorder=3, **look_of(spot.name).options
         )
     axes.set_xscale("log", base=2)
-    scale_rates(axes.yaxis, LEAST_RATE)
+    scale_rates(axes.yaxis)
     axes.set_ylim(top=2 * max(LEAST_RATE, *(spot.high for spot in all_spots), 0.0))
     axes.set(xlabel="memory, MiB (with lists of hosts)", ylabel=RATES["ftr"])
     axes.margins(x=0.1)
@@ -261,7 +261,7 @@ def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
         )
     axes.set_xscale("log", base=2)
     axes.set_xticks([size / MIB for size in sizes], [f"{size / MIB:g}" for size in sizes])
-    scale_rates(axes.yaxis, LEAST_RATE)
+    scale_rates(axes.yaxis)
     axes.set(xlabel="memory of each detector, MiB", ylabel=RATES[column])
     axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1.0, handletextpad=0.3)
 
