@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual docs test test-gpu chaos fuzz threads lint check format bench figures clean
+.PHONY: demo manual docs test test-gpu boot chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -16,6 +16,10 @@ test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
 		tests/engines/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
 		tests/detectors/test_gse.py tests/detectors/test_dcds.py tests/detectors/test_vbfa.py tests/detectors/test_columnsketch.py tests/detectors/test_threads.py
+
+# The units of deploy/systemd under a real systemd, in a container of this machine's own files. Needs root and systemd-nspawn.
+boot:
+	/usr/bin/python3 tests/boot.py
 
 # Two hundred rounds of faults instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
 # With strace also faults at system calls. A round takes some seconds.

@@ -212,6 +212,13 @@ def test_enrolling_is_done_as_the_hubs_user() -> None:
         assert hub[key] == enroll[key]
 
 
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_the_journal_gets_what_the_program_says(name: str) -> None:
+    """systemd sends standard error where standard output goes, unless it is told otherwise."""
+    unit = read_unit(UNITS[name])
+    assert "StandardOutput" not in unit or unit.get("StandardError") == ["journal"]
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", sorted(UNITS))
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:

@@ -63,6 +63,20 @@ def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node:
         assert (site["peers"], site["peers_low"], site["peers_high"]) == alone[1:4]
 
 
+def test_each_merged_sketch_shows_that_the_hub_works(node: Node):
+    """A service manager ends a hub that does nothing for minutes, not one that merges hundreds of sketches."""
+    stop, merged = threading.Event(), []
+    for sketch in three():
+        node.send(sketch)
+
+    def on_turn() -> None:
+        if node.reports:
+            stop.set()
+
+    node.hub.run(stop, on_turn=on_turn, on_merged=lambda: merged.append(len(node.reports)))
+    assert merged == [0, 0, 0]
+
+
 def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     for sketch in three()[:2]:

@@ -129,7 +129,7 @@ def hub(options: HubOptions) -> None:
             status.write()
             monitor.beat()
 
-        merging.run(stop, on_turn=on_turn)
+        merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
         status.write(now=True)
     _say_end(merging, intake)
 

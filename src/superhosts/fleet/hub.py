@@ -185,8 +185,18 @@ class Hub:
         found = {site for ledger in ledgers for site in ledger.sites}
         return found | (self._archive.senders(REMEMBERED, self._clock.believed) if self._archive else set())
 
-    def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        on_turn: Callable[[], None] = lambda: None,
+        on_merged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Report windows until told to stop; `on_turn` is called about once a second, and after each report.
+
+        `on_merged` is called after each sketch, too: a window of hundreds takes minutes.
+        """
+        self._merger.on_merged = on_merged
         on_turn()  # it is ready, however much is to be merged first
         while not stop.is_set():
             self._intake.arrived.wait(1.0)

@@ -22,6 +22,7 @@ class Merger:
     ) -> None:
         self._store, self._archive, self._builder = store, archive, builder
         self._on_left_out = on_left_out
+        self.on_merged: Callable[[], None] = lambda: None  # called after each sketch: the work moves
 
     def take(self) -> Sketch:
         """Return the union, and release it here."""
@@ -58,6 +59,7 @@ class Merger:
             try:
                 self._builder.add(folder / name, trusted=name in self._store.fresh)
                 self._store.fresh.discard(name)
+                self.on_merged()
             except RefusedMemberError as error:
                 self._set_aside(window, ledger, error)
                 members.remove(name)
