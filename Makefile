@@ -64,12 +64,12 @@ bench: $(MARK)
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python benchmarks/cpu.py
 
-# The comparison of docs/explanation/results.md and its figures: the paper's experiment, then errors over memory. An hour on 16 cores.
+# The comparison of docs/explanation/results.md and its figures: the paper's experiment, then errors over memory. Half an hour on two cores.
 MEMORIES := 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB
 ROWS := benchmarks/results/compare-$(shell uname -m)-$(shell date -u +%F)
 figures: $(MARK)
 	$(BIN)/superhosts compare --figures docs/figures -o $(ROWS).csv
-	$(BIN)/superhosts compare --windows 6 --memory $(MEMORIES) --figures docs/figures -o $(ROWS)-memory.csv
+	$(BIN)/superhosts compare --windows 4 --memory $(MEMORIES) --figures docs/figures -o $(ROWS)-memory.csv
 
 clean:
 	rm -rf .venv demo build dist
