@@ -34,8 +34,16 @@ NAMES = [
     "tables",
     "fleet",
     "batch",
+    "dashboard",
+    "top",
+    "figures",
+    "metrics",
+    "kafka",
+    "apprise",
+    "geo",
     "capturing",
 ]
+OPTIONAL = NAMES[NAMES.index("tables") :]  # extras, and the right to capture
 
 
 @pytest.fixture
@@ -61,7 +69,7 @@ def test_a_machine_without_gpu_is_in_order(run: Run, no_gpu: None) -> None:
     assert {
         name: state
         for name, (state, _) in rows.items()
-        if name[:3] != "GPU" and name not in ("tables", "fleet", "batch", "capturing")
+        if name[:3] != "GPU" and name not in OPTIONAL
     } == dict.fromkeys(["versions", "CPU", "packages", "compiled code", "CPU check", "sketch key"], "ok")
     assert [rows[name][0] for name in ("GPU", "GPU packages", "GPU check")] == ["missing"] * 3
     assert f"superhosts {sh.__version__}, Python {sys.version.split()[0]}" in rows["versions"][1]

@@ -256,7 +256,7 @@ def main() -> None:
     use_log_format("text")  # until the options of a command say otherwise
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     if sys.stderr.isatty():
-        before_compiling(lambda: say("compiling for this machine: 5 to 30 seconds; the result is kept on disk …"))
+        before_compiling(lambda: say("compiling for this machine: up to a minute; the result is kept on disk …"))
     try:
         try:
             with speaking_options():

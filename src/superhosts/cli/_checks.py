@@ -81,11 +81,16 @@ def _fleet() -> Answer:
     return OK, ", ".join([*found, said.strip()])
 
 
-def _batch() -> Answer:
-    found, missing = _installed(["dask", "distributed", "fsspec"])
-    if missing:
-        return MISSING, f"{', '.join(missing)} not installed; for the batch command: pip install 'superhosts[batch]'"
-    return OK, ", ".join(found)
+def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
+    """Return the check of an extra that needs nothing besides its packages."""
+
+    def check() -> Answer:
+        found, missing = _installed(list(packages))
+        if missing:
+            return MISSING, f"{', '.join(missing)} not installed; for {use}: pip install 'superhosts[{name}]'"
+        return OK, ", ".join(found)
+
+    return check
 
 
 def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
@@ -132,7 +137,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     if folder is None:
         return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
     if is_cold(function):
-        return OK, f"kept in {folder}; not compiled yet: the first run compiles for 10 to 20 seconds"
+        return OK, f"kept in {folder}; not compiled yet: the first run compiles for up to a minute"
     return OK, f"kept in {folder}; compiled already"
 
 
@@ -315,6 +320,13 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "GPU check": gpu_check,
     "tables": _tables,
     "fleet": _fleet,
-    "batch": _batch,
+    "batch": _extra("batch", "the batch command", "dask", "distributed", "fsspec"),
+    "dashboard": _extra("web", "--web and superhosts web", "starlette", "uvicorn"),
+    "top": _extra("top", "superhosts top", "textual"),
+    "figures": _extra("figures", "--figures and --plot", "matplotlib"),
+    "metrics": _extra("metrics", "--metrics", "prometheus-client"),
+    "kafka": _extra("kafka", "kafka:// inputs and outputs", "confluent-kafka"),
+    "apprise": _extra("apprise", "apprise: outputs", "apprise"),
+    "geo": _extra("geo", "--geo", "maxminddb"),
     "capturing": _capturing,
 }

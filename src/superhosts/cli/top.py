@@ -30,7 +30,7 @@ def top(options: Top) -> None:
     if isinstance(feed, LiveFeed):
         feed.on_end = lambda: app.leave_if_empty()
     use_log(messages)
-    before_compiling(lambda: messages.tell("compiling for this machine: 5 to 30 seconds …"))
+    before_compiling(lambda: messages.tell("compiling for this machine: up to a minute …"))
     try:
         app.run(mouse=False)
     finally:
