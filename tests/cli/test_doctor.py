@@ -67,9 +67,7 @@ def test_a_machine_without_gpu_is_in_order(run: Run, no_gpu: None) -> None:
     rows = {line[9:24].strip(): (line[:8].strip(), line[24:]) for line in ended.out.splitlines()}
     assert list(rows) == NAMES
     assert {
-        name: state
-        for name, (state, _) in rows.items()
-        if name[:3] != "GPU" and name not in OPTIONAL
+        name: state for name, (state, _) in rows.items() if name[:3] != "GPU" and name not in OPTIONAL
     } == dict.fromkeys(["versions", "CPU", "packages", "compiled code", "CPU check", "sketch key"], "ok")
     assert [rows[name][0] for name in ("GPU", "GPU packages", "GPU check")] == ["missing"] * 3
     assert f"superhosts {sh.__version__}, Python {sys.version.split()[0]}" in rows["versions"][1]
