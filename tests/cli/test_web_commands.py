@@ -234,6 +234,15 @@ def test_a_status_file_that_is_damaged_shows_no_sites(tmp_path: Path) -> None:
         assert read(Board()) == []
 
 
+def test_clocks_are_judged_as_the_hub_judges_them(tmp_path: Path) -> None:
+    clocks = {"a": 5.1, "b": -5.1, "c": 4.9, "d": None, "e": "late"}
+    content = {"sites": {name: {"clock": clock} for name, clock in clocks.items()}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+    read = sites_in(tmp_path)
+    assert read is not None
+    assert [each["clock_wrong"] for each in read(Board())] == [True, True, False, False, False]
+
+
 def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
     for options, asked in (
         (DashboardOptions("0.0.0.0:0"), True),
