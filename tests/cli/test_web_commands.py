@@ -147,8 +147,10 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
         wait_for(lambda: len(get(node, "windows")) == 2, lambda: node.words)
         rows = get(node, "window")["rows"]
         assert [(row["host"], row["label"]) for row in rows] == [("10.0.0.1", "office"), ("10.1.0.3", None)]
-        assert get(node, "summary")["can"] == {"ask": True, "sites": True, "alerts": False, "parts": False}
-        assert get(node, "sites") == [{"site": "ams", "in_window": True, "seen": 5.0, "accepted": 2}]
+        assert get(node, "summary")["can"] == {"ask": True, "sites": True, "alerts": False, "parts": True}
+        assert get(node, "sites") == [
+            {"site": "ams", "in_window": True, "seen": 5.0, "accepted": 2, "clock_wrong": False}
+        ]
         save(archive / "2-ams.cube", "ams", FIRST + 10 * MINUTES)
         wait_for(lambda: len(get(node, "windows")) == 3, lambda: node.words)
         assert node.end() == 0

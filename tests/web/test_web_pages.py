@@ -284,12 +284,14 @@ def test_windows_whose_rows_are_not_kept(visit: Visit, shown: Shown) -> None:
     found = shown.view.host("10.2.7.66")
     for point, is_reported in zip(found["points"][-3:], (True, False, None), strict=True):
         point["reported"] = is_reported
+    found["notes"] = [f"2 windows cannot be read: {MARKUP}."]
     shown.view.host = lambda *_: found  # type: ignore[method-assign]
     page = visit.open("host/10.2.7.66")
     page.wait_for_selector("text=All windows")
     rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
     assert [each.split("\t")[-1] for each in rows[:3]] == ["not kept", "not reported", "reported"]
     assert page.inner_text(".readout").endswith(", not kept")
+    assert page.inner_text(".notice") == found["notes"][0]
     assert _fact(page, "Reported in") == "8 windows of 10 known; 1 not kept"
 
 
@@ -384,6 +386,19 @@ def test_sites_that_can_be_asked_alone_are_offered(visit: Visit) -> None:
     page.locator("form select").select_option("All that is kept")
     page.get_by_role("button", name="Ask").click()
     page.wait_for_selector("text=from 4 sketches of ams, in ")
+    assert page.locator(".notice").count() == 0
+
+
+def test_what_is_left_out_of_an_answer_is_told(visit: Visit, shown: Shown) -> None:
+    answer = shown.view.ask
+    more = {"notes": ["Some sketches are older."], "hosts": 12_000}
+    shown.view.ask = lambda question: answer(question) | more  # type: ignore[method-assign]
+    page = visit.open("ask")
+    page.get_by_label("Peers, at least").fill("1000")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector(".notice")
+    told = page.locator(".notice").all_inner_texts()
+    assert told == [*more["notes"], "The largest 1 of 12,000 hosts are shown."]
 
 
 def test_sites_of_unions_alone_are_not_offered(browser: BrowserContext, tmp_path: Path) -> None:

@@ -542,7 +542,7 @@ def test_a_question_that_fails_is_not_kept() -> None:
 
 def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.view.folder is not None
-    monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01,))
+    monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01, 60.0))
     with shown.view.folder._turn(60.0):
         found = ask(web, "/api/ask?threshold=100")
     assert (found.status, found.headers["Retry-After"]) == (503, "5")

@@ -1,8 +1,8 @@
 // Saved sketches asked again: another threshold, a longer time, other sites.
 
 import { get } from "./api.js";
-import { h, say, show } from "./dom.js";
-import { count, span } from "./format.js";
+import { h, notices, say, show } from "./dom.js";
+import { count, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 import { secondsOf, zone } from "./zone.js";
 
@@ -33,6 +33,7 @@ export class AskPage {
     this.button = h("button", { type: "submit" }, "Ask");
     this.answer = h("p", { class: "time", role: "status" });
     this.problem = h("p", { class: "problem", role: "alert" });
+    this.notes = h("div", { class: "notes" });
     this.table = new HostTable("Hosts of the answer");
     this.table.element.hidden = true;
     this.element = h(
@@ -52,6 +53,7 @@ export class AskPage {
       ),
       this.problem,
       this.answer,
+      this.notes,
       this.table.element,
     );
     this.drawTimes();
@@ -105,6 +107,7 @@ export class AskPage {
   async submit(event) {
     event.preventDefault();
     this.problem.textContent = "";
+    show(this.notes);
     this.answer.textContent = "Asking …";
     this.button.disabled = true;
     const begun = performance.now();
@@ -113,6 +116,8 @@ export class AskPage {
       const took = (performance.now() - begun) / 1000;
       const sites = found.sites.length ? ` of ${found.sites.join(", ")}` : "";
       this.answer.textContent = `${found.title}. ${span(found.start, found.end)} ${zone}, from ${count(found.sketches, "sketch", "sketches")}${sites}, in ${took.toFixed(2)} s.`;
+      const cut = found.rows.length < found.hosts ? [`The largest ${whole(found.rows.length)} of ${count(found.hosts, "host")} are shown.`] : [];
+      show(this.notes, notices([...found.notes, ...cut]));
       this.table.element.hidden = false;
       this.table.put(found.rows, `Hosts of the answer, ${span(found.start, found.end)}`);
       say(`${count(found.hosts, "host")} found`);

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { alertTable, muteForm } from "./alerts.js";
 import { axis, bar, scaleOf } from "./bars.js";
 import { TimeChart, when } from "./charts.js";
-import { h, plainTable, show } from "./dom.js";
+import { h, notices, plainTable, show } from "./dom.js";
 import { count, interval, peersText, percent, span, whole } from "./format.js";
 import { partOf, siteNames, sitesOf } from "./rows.js";
 import { zone } from "./zone.js";
@@ -69,7 +69,7 @@ export class HostPage {
   }
 
   async refresh(signal) {
-    if (this.found === undefined) show(this.notes, h("p", { class: "notice" }, "Asking …"));
+    if (this.found === undefined) show(this.notes, notices(["Asking …"]));
     const newest = this.context.summary.newest;
     const start = this.length !== null && newest && newest.end !== null ? newest.end - this.length : null;
     const begun = performance.now();
@@ -100,13 +100,9 @@ export class HostPage {
   }
 
   draw() {
-    const { rows, points, alerts, left_out: leftOut, name } = this.found;
+    const { rows, points, alerts, name, notes } = this.found;
     this.name.textContent = [name, placeOf(rows[0])].filter(Boolean).join(" · ");
-    show(
-      this.notes,
-      leftOut ? h("p", { class: "notice" }, `${count(leftOut, "older window")} left out, as the question took too long. Choose a shorter time.`) : null,
-      points.length ? null : h("p", { class: "notice" }, "Nothing is known of this host in this time."),
-    );
+    show(this.notes, notices([...notes, ...(points.length ? [] : ["Nothing is known of this host in this time."])]));
     const parts = [...new Set([...rows, ...points].map(partOf))];
     if (!parts.includes(this.part)) this.part = parts[0];
     this.choice.hidden = parts.length < 2;

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { TimeChart } from "./charts.js";
-import { h, say, show } from "./dom.js";
+import { h, notices, say, show } from "./dom.js";
 import { count, interval, moment, peersText, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 import { zone } from "./zone.js";
@@ -104,7 +104,7 @@ export class NowPage {
       this.heading.textContent = count(shown.hosts, "super host");
       this.time.textContent = shown.start === null ? shown.title : `${span(shown.start, shown.end)} ${zone} · ${shown.title}`;
     }
-    show(this.notes, [...this.context.summary.reading, ...notesOf(shown)].map((text) => h("p", { class: "notice" }, text)));
+    show(this.notes, notices([...this.context.summary.reading, ...notesOf(shown)]));
     const [low, high] = [Math.min(...windows.map((each) => each.hosts)), Math.max(...windows.map((each) => each.hosts))];
     this.hosts.put(
       windows.map((each) => ({ start: each.start, end: each.end, value: each.hosts })),
