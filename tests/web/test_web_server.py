@@ -406,9 +406,15 @@ def test_a_piece_of_an_answer_that_is_not_taken_ends_it() -> None:
     async def send(_: Message) -> None:
         await asyncio.Event().wait()
 
-    scope = {"type": "http", "method": "GET", "path": "/static/app.css", "headers": [(b"host", b"localhost")]}
-    with serving(empty_view(), writing=0.05) as web, pytest.raises(TimeoutError):
-        asyncio.run(web._server.config.app({**scope, "query_string": b""}, receive, send))  # type: ignore[arg-type, operator]
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/static/app.css", "query_string": b""}
+    scope["headers"] = [(b"host", b"localhost")]
+
+    async def answer(app: Any) -> set[Any]:
+        return (await asyncio.wait([asyncio.ensure_future(app(scope, receive, send))], timeout=20))[0]
+
+    with serving(empty_view(), writing=0.05) as web:
+        (ended,) = asyncio.run(answer(web._server.config.app))
+    assert isinstance(ended.exception(), TimeoutError)
 
 
 def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
