@@ -111,7 +111,8 @@ async function change(state) {
 function drawLink(up) {
   const link = document.getElementById("link");
   link.className = `link ${up ? "up" : "down"}`;
-  link.textContent = up ? (context.summary?.live ? "Live" : "Connected") : "Link lost, retrying …";
+  if (up) show(link, context.summary?.live ? "Live" : "Connected");
+  else show(link, "Link lost", h("span", { class: "rest" }, ", retrying …"));
 }
 
 function themeOf() {
