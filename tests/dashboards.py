@@ -13,11 +13,14 @@ from superhosts.alerts.desk import AlertDesk
 from superhosts.alerts.machine import Policy
 from superhosts.alerts.rules import Rule
 from superhosts.alerts.store import AlertStore
-from superhosts.fleet.report import HubReport
+from superhosts.cli._dashboard import site_list
+from superhosts.fleet.report import HubReport, HubRows
+from superhosts.fleet.sightings import Sightings
 from superhosts.metrics.address import Place
 from superhosts.metrics.windows import PartState
 from superhosts.pairs import Part, Window
 from superhosts.selection import Selection
+from superhosts.sketches.bundle import Sketch
 from superhosts.views.board import Board
 from superhosts.views.folder import SketchFolder
 from superhosts.views.view import View
@@ -27,6 +30,7 @@ from traffic import MINUTES
 
 LENGTH = 5 * MINUTES
 SITES = ["ams", "fra", "nyc"]
+SHARES = (0.71, 0.46, 0.18)  # of a host's peers, which each of its sites has seen
 KNOWN = {  # what is known of some hosts: label, pattern and its reason
     "10.0.0.1": ("resolver-1", "resolver", "it asks 212 peers at port 53, and 98 % answer"),
     "10.1.4.20": ("mail gateway", "server", "peers open to its port 25, and it answers"),
@@ -65,13 +69,32 @@ def row(host: str, peers: int | None, window: int, **more: Any) -> dict[str, Any
         "saturated": peers is None,
         "detector": "cube",
         "label": label or None,
-        "sites": SITES[: 1 + window % 3] if host == "10.2.7.66" else SITES[:2],
-        "missing": [],
-        "revision": 1,
+        "sites": seen_at(SITES[: 1 + window % 3] if host == "10.2.7.66" else SITES[:2], known),
     }
     if pattern:
         found |= {"pattern": pattern, "reason": reason, "evidence": EVIDENCE}
     return found | more
+
+
+def seen_at(sites: list[str], peers: int) -> list[dict[str, Any]]:
+    """Return the sites that saw a host with so many peers, as a hub has them in its rows."""
+    found = []
+    for name, share in zip(sites, SHARES, strict=False):
+        part = round(peers * share)
+        found.append({"site": name, "peers": part, "peers_low": round(part * 0.96), "peers_high": round(part * 1.04)})
+    return found
+
+
+class Seen(Sightings):
+    """The sites of rows that have them already; a hub takes those of an earlier report in the same way."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        super().__init__(Sketch().super_hosts(1), Sketch(), None)
+        names = ("host", "family", "side", "direction")
+        for number, each in enumerate(rows):
+            self._names[(*(each[name] for name in names), each.get("counts", "hosts"), each.get("filter", ""))] = number
+            self._places.append((Part(4), number))
+        assert self.remember(rows), "rows of a hub have other sites"
 
 
 def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
@@ -96,16 +119,15 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
     found = rows_of(window) if rows is None else rows
     start = NOON + window * LENGTH
     title = f"{len(found)} hosts with at least 1024 peers"
-    settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, **more}
-    return HubReport(rows=found, window=Window(start, start + LENGTH), **settings)
+    settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, "revision": 1, **more}
+    rows = HubRows(found, Seen(found), settings["missing"], settings["revision"])
+    return HubReport(rows=rows, window=Window(start, start + LENGTH), **settings)
 
 
-def site(name: str, **more: Any) -> dict[str, Any]:
-    """Return what a hub knows of a site."""
+def site(**more: Any) -> dict[str, Any]:
+    """Return what a hub's roster knows of a site."""
     usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
     return {
-        "site": name,
-        "in_window": True,
         **usual,
         "spool_sketches": 0,
         "spool_bytes": 0,
@@ -129,8 +151,8 @@ class Shown:
         policy = Policy([Rule(name="many-peers", threshold=5000.0)])
         self.desk = AlertDesk(AlertStore(folder / "alerts.sqlite"), policy, [], print)
         self.alerts = AlertStore(folder / "alerts.sqlite")
-        self.sites = [site("ams"), site("fra", clock=-7.4), site("nyc", in_window=False, spool_sketches=12)]
-        self.sites[2] |= {"spool_bytes": 31 << 20, "refused": 3, "seen": NOON / 1e9 + 70_000}
+        self.sites = {"ams": site(), "fra": site(clock=-7.4), "nyc": site(spool_sketches=12, spool_bytes=31 << 20)}
+        self.sites["nyc"] |= {"refused": 3, "seen": NOON / 1e9 + 70_000}
         self.view = View(
             "hub fra",
             self.board,
@@ -138,7 +160,7 @@ class Shown:
             is_live=True,
             folder=SketchFolder(archive),
             alerts=self.alerts,
-            sites=lambda: self.sites,
+            sites=self.list_sites,
             parts=lambda: {
                 Part(4): PartState(exact=False, pairs=2_400_000, fill=0.31, saturated=0),
                 Part(6): PartState(exact=True, pairs=48_000, capacity=0.04),
@@ -153,6 +175,10 @@ class Shown:
         self.desk.write(made)
         self.board.write(made)
         self.next += 1
+
+    def list_sites(self) -> list[dict[str, Any]]:
+        """Return the sites as a hub does, of which one is missing in the newest window."""
+        return [{**each, "in_window": each["site"] != "nyc"} for each in site_list(self.sites, self.board)]
 
     def close(self) -> None:
         self.desk.close()

@@ -147,8 +147,10 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
         wait_for(lambda: len(get(node, "windows")) == 2, lambda: node.words)
         rows = get(node, "window")["rows"]
         assert [(row["host"], row["label"]) for row in rows] == [("10.0.0.1", "office"), ("10.1.0.3", None)]
-        assert get(node, "summary")["can"] == {"ask": True, "sites": True, "alerts": False, "parts": False}
-        assert get(node, "sites") == [{"site": "ams", "in_window": True, "seen": 5.0, "accepted": 2}]
+        assert get(node, "summary")["can"] == {"ask": True, "sites": True, "alerts": False, "parts": True}
+        assert get(node, "sites") == [
+            {"site": "ams", "in_window": True, "seen": 5.0, "accepted": 2, "clock_wrong": False}
+        ]
         save(archive / "2-ams.cube", "ams", FIRST + 10 * MINUTES)
         wait_for(lambda: len(get(node, "windows")) == 3, lambda: node.words)
         assert node.end() == 0
@@ -232,6 +234,15 @@ def test_a_status_file_that_is_damaged_shows_no_sites(tmp_path: Path) -> None:
         read = sites_in(tmp_path)
         assert read is not None
         assert read(Board()) == []
+
+
+def test_clocks_are_judged_as_the_hub_judges_them(tmp_path: Path) -> None:
+    clocks = {"a": 5.1, "b": -5.1, "c": 4.9, "d": None, "e": "late"}
+    content = {"sites": {name: {"clock": clock} for name, clock in clocks.items()}}
+    (tmp_path / "status.json").write_text(json.dumps(content))
+    read = sites_in(tmp_path)
+    assert read is not None
+    assert [each["clock_wrong"] for each in read(Board())] == [True, True, False, False, False]
 
 
 def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:

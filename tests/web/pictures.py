@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "images"
 PICTURES = (  # name, section, colours, size
     ("dashboard-light", "", "light", DESK),
     ("dashboard-dark", "", "dark", DESK),
-    ("dashboard-host", "host/10.2.7.66", "light", {**DESK, "height": 1080}),
+    ("dashboard-host", "host/10.2.7.66", "light", {**DESK, "height": 1160}),
     ("dashboard-phone", "", "light", {**PHONE, "height": 1100}),
 )
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import superhosts as sh
 from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
 from cli.test_hosts import NOON, save
-from dashboards import KNOWN, Shown, report, row, rows_of, serving
+from dashboards import KNOWN, LENGTH, Shown, report, row, rows_of, seen_at, serving
+from superhosts.fleet.roster import WRONG
 from superhosts.pairs import Part
 from superhosts.selection import Selection
-from superhosts.views.board import Board
+from superhosts.top.hosts import filtered, host_rows
+from superhosts.views.board import MOST_WINDOWS, Board
 from superhosts.views.folder import SketchFolder
 from superhosts.views.view import View
+from superhosts.web.access import Access
+from superhosts.web.answers import LONGEST_WHY
 from superhosts.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -125,6 +131,67 @@ def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
     assert "No host matches" in page.inner_text(".hosts tbody")
 
 
+def test_the_sites_of_hosts(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    scanner = page.locator(".hosts tbody tr:has-text('10.2.7.66')")
+    assert scanner.locator(".seen").inner_text() == "ams, fra, nyc"
+    page.get_by_role("button", name="Sites").click()
+    page.get_by_role("button", name="Sites").click()
+    assert hosts(page)[0] == "10.2.7.66"  # the only one that three sites have seen
+    page.fill("#filter", "nyc")
+    assert hosts(page) == ["10.2.7.66"]
+    page.locator(".hosts tbody a").click()
+    table = page.locator("section:has(caption:text('Sites, newest window'))")
+    table.wait_for()
+    rows = [each.split() for each in table.locator("tbody tr").all_inner_texts()]
+    assert rows == [
+        ["ams", "10,046", "9,644", "–", "10,448"],
+        ["fra", "6,509", "6,249", "–", "6,769"],
+        ["nyc", "2,547", "2,445", "–", "2,649"],
+    ]
+    assert table.locator("svg rect.range").count() == 3
+    assert "3 sites" in page.inner_text(".facts")
+
+
+HOSTS = (
+    "10.1.2.3 10.0.0.0/9 10.1.2.4/30 172.16.0.0/12 2001:db8::/32 2001:db8:0:1::7 ::1 2001:DB8::/48 fe80::a00:1 "
+    "::ffff:10.1.2.3 1.2.3.4.5 host/1 10.200.0.1 a:b 102:304::1"
+)
+WORDS = (
+    "10.0.0.0/8, 10.0.0.0/9, 10.128.0.0/9, 10.1.2.3/32, 10.1.2.7/30, 0.0.0.0/0, 10.1.2.3/33, 10.0.0.0/, 10/8, "
+    "010.0.0.0/8, 2001:db8::/32, 2001:0db8::1/33, ::/0, ::/129, ::ffff:0.0.0.0/96, host/, /, 1.2.3.4::/8, "
+    "10.0.0.0/8 10.1.2, 10.1 db8, db8 :1:, fe80::/10, 10.0.0.0/8/8, 1::2::3/64, 3, DB8,  ,"
+)
+
+
+def test_the_filter_is_that_of_the_terminal(visit: Visit) -> None:
+    words = WORDS.split(", ")
+    rows = [row(host, 2000, 1, label="", sites=[]) for host in HOSTS.split()]
+    ask = """async ([hosts, words]) => {
+        const {testOf} = await import("./static/filter.js");
+        return words.map((each) => hosts.filter((host) => testOf(each)(host, host)));
+    }"""
+    page = visit.open()
+    here = page.evaluate(ask, [[each["host"] for each in rows], words])
+    there = [[each.host for each in filtered(host_rows(rows), each_words)] for each_words in words]
+    assert dict(zip(words, here, strict=True)) == dict(zip(words, there, strict=True))
+    assert len({tuple(each) for each in here}) > 10
+
+
+def test_words_and_prefixes_filter(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    page.fill("#filter", "10.1.0.0/16")
+    assert hosts(page) == ["10.1.9.140", "10.1.4.20"]
+    page.fill("#filter", " 10.1.0.0/16  CACHE ")
+    assert hosts(page) == ["10.1.9.140"]
+    page.fill("#filter", "server ams 10.1.4")
+    assert hosts(page) == ["10.1.4.20"]
+    page.fill("#filter", "any")  # the direction of all, which is not shown
+    assert hosts(page) == []
+
+
 def _rows(shown: Shown) -> list[dict]:
     newest = shown.board.newest
     assert newest is not None
@@ -147,7 +214,7 @@ def test_keys(visit: Visit, shown: Shown) -> None:
     assert page.input_value("#filter") == ""
     page.keyboard.press("Escape")
     page.keyboard.press("?")
-    page.wait_for_selector("dialog[open]")
+    page.wait_for_selector("dialog[open] >> text=1 … 5")  # as many as there are sections
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog:not([open])", state="attached")
     page.keyboard.press("[")
@@ -190,6 +257,108 @@ def test_a_host_that_is_not_reported_is_asked_for(visit: Visit) -> None:
     assert "not reported" in rows.first.inner_text()
 
 
+def test_a_host_of_several_directions(visit: Visit, shown: Shown) -> None:
+    """What a page tells of a host is of the side and direction that it shows."""
+    for number, (out, back) in enumerate(((9000, 3000), (8000, 2000), (None, 2500))):
+        rows = [row("10.7.7.7", back, number, direction="in")]
+        rows += [] if out is None else [row("10.7.7.7", out, number, direction="out", pattern="scan")]
+        shown.add(rows)
+    page = visit.open("host/10.7.7.7")
+    facts = page.locator(".facts").first
+    page.wait_for_selector(".facts >> text=2,500")
+    assert _fact(page, "Most, in this time") == "3,000"
+    assert _fact(page, "Reported in") == "3 windows of 3 known"
+    assert page.get_by_role("heading", name="Looks like").count() == 0
+    page.get_by_label("Side and direction").select_option("inner, out")
+    assert _fact(page, "Peers, last known").startswith("8,000")
+    assert _fact(page, "Most, in this time") == "9,000"
+    assert _fact(page, "Reported in") == "2 windows of 2 known"
+    assert "Seen at" not in facts.inner_text()
+
+
+def _fact(page: Page, name: str) -> str:
+    return " ".join(page.locator(f".facts div:has(dt:text-is('{name}')) dd").inner_text().split())
+
+
+def test_windows_whose_rows_are_not_kept(visit: Visit, shown: Shown) -> None:
+    found = shown.view.host("10.2.7.66")
+    for point, is_reported in zip(found["points"][-3:], (True, False, None), strict=True):
+        point["reported"] = is_reported
+    found["notes"] = [f"2 windows cannot be read: {MARKUP}."]
+    shown.view.host = lambda *_: found  # type: ignore[method-assign]
+    page = visit.open("host/10.2.7.66")
+    page.wait_for_selector("text=All windows")
+    rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
+    assert [each.split("\t")[-1] for each in rows[:3]] == ["not kept", "not reported", "reported"]
+    assert page.inner_text(".readout").endswith(", not kept")
+    assert page.inner_text(".notice") == found["notes"][0]
+    assert _fact(page, "Reported in") == "8 windows of 10 known; 1 not kept"
+
+
+class Slow:
+    """An answer of a view that waits until `free`."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.asked, self.free, self.answered = threading.Event(), threading.Event(), threading.Event()
+        self._answer = answer
+
+    def __call__(self, *given: Any) -> Any:
+        self.asked.set()
+        self.free.wait(600)
+        try:
+            return self._answer(*given)
+        finally:
+            self.answered.set()
+
+    def let_go(self, page: Page) -> None:
+        """Let the answer go, and wait until the page has had the time to take it."""
+        self.free.set()
+        assert self.answered.wait(60)
+        page.evaluate("async () => { for (let at = 0; at < 3; at += 1) await fetch('api/summary'); }")
+
+
+def test_a_page_does_not_wait_for_the_one_before(visit: Visit, shown: Shown) -> None:
+    slow = Slow(shown.view.host)
+    shown.view.host = slow  # type: ignore[method-assign]
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    page.click("text=10.2.7.66")
+    assert slow.asked.wait(60)
+    page.get_by_role("link", name="Now").click()
+    page.wait_for_selector(".hosts tbody a")  # while the question about the host still runs
+    slow.let_go(page)
+    assert hosts(page) == names(shown)
+
+
+def test_a_late_answer_does_not_show_another_window(visit: Visit, shown: Shown) -> None:
+    window = shown.view.window
+    slow = Slow(window)
+    shown.view.window = lambda *span: window() if span == (None, None) else slow(*span)  # type: ignore[method-assign]
+    page = visit.open()
+    page.wait_for_selector("text=13:55 – 14:00 UTC")
+    page.keyboard.press("[")
+    assert slow.asked.wait(60)
+    page.keyboard.press("l")
+    page.wait_for_selector("button[aria-pressed=true]:text('Latest')")
+    slow.let_go(page)
+    assert "13:55 – 14:00 UTC" in page.inner_text(".time")
+
+
+def test_a_late_answer_does_not_show_another_time(visit: Visit, shown: Shown) -> None:
+    host = shown.view.host
+    slow = Slow(host)
+    page = visit.open("host/10.2.7.66")
+    page.wait_for_selector("text=All windows")
+    answers = [slow, lambda *given: {**host(*given), "name": "of the second question"}]
+    shown.view.host = lambda *given: answers.pop(0)(*given)  # type: ignore[method-assign]
+    page.get_by_role("button", name="Last week").click()
+    assert slow.asked.wait(60)
+    page.get_by_role("button", name="All", exact=True).click()
+    page.wait_for_selector("text=of the second question")
+    slow.let_go(page)
+    assert "of the second question" in page.inner_text(".time")
+
+
 def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
     page = visit.open("ask")
     page.get_by_label("Peers, at least").fill("150")
@@ -208,6 +377,51 @@ def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
     page.get_by_role("button", name="Ask").click()
     page.wait_for_selector(".problem >> text=no sketch of this time is here")
     visit.expect_refusal()
+
+
+def test_sites_that_can_be_asked_alone_are_offered(visit: Visit) -> None:
+    page = visit.open("ask")
+    page.get_by_role("checkbox", name="frank").uncheck()
+    page.get_by_label("Peers, at least").fill("150")
+    page.locator("form select").select_option("All that is kept")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("text=from 4 sketches of ams, in ")
+    assert page.locator(".notice").count() == 0
+
+
+def test_what_is_left_out_of_an_answer_is_told(visit: Visit, shown: Shown) -> None:
+    answer = shown.view.ask
+    more = {"notes": ["Some sketches are older."], "hosts": 12_000}
+    shown.view.ask = lambda question: answer(question) | more  # type: ignore[method-assign]
+    page = visit.open("ask")
+    page.get_by_label("Peers, at least").fill("1000")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector(".notice")
+    told = page.locator(".notice").all_inner_texts()
+    assert told == [*more["notes"], "The largest 1 of 12,000 hosts are shown."]
+
+
+def test_sites_of_unions_alone_are_not_offered(browser: BrowserContext, tmp_path: Path) -> None:
+    one, other = (save(tmp_path / f"{name}.cube", name, NOON) for name in ("ams", "frank"))
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    union = sh.load(one)
+    union.merge(sh.load(other))
+    union.save(archive / "union.cube")
+    view = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(archive))
+    view.board.write(report(0))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open("ask")
+        page.get_by_label("Peers, at least").fill("150")
+        page.get_by_role("button", name="Ask").click()
+        page.wait_for_selector("text=from 1 sketch of ams, frank")
+        assert page.locator("fieldset").is_hidden()
+        save(archive / "ams.cube", "ams", NOON + LENGTH)
+        save(archive / "frank.cube", "frank", NOON + LENGTH)
+        view.board.touch()
+        page.get_by_role("checkbox", name="frank").wait_for()
+        visit.close()
 
 
 def test_times_are_those_of_the_reader_if_wanted(visit: Visit, browser: BrowserContext) -> None:
@@ -259,6 +473,54 @@ def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:
     visit.expect_refusal()
 
 
+def test_others_see_a_mute(visit: Visit, browser: BrowserContext, web: WebServer) -> None:
+    page = visit.open("alerts")
+    page.wait_for_selector("text=Nothing is muted.")
+    page.wait_for_selector(".link.up")
+    other = Visit(browser, web.url)
+    form = other.open("alerts")
+    form.get_by_label("Host or prefix").fill("10.2.7.66")
+    assert form.get_by_label("Why").get_attribute("maxlength") == str(LONGEST_WHY)
+    form.get_by_role("button", name="Mute", exact=True).click()
+    page.wait_for_selector("section:has(caption:text('Muted')) >> text=10.2.7.66/32")
+    form.get_by_role("button", name="Unmute 10.2.7.66/32").click()
+    page.wait_for_selector("text=Nothing is muted.")
+    other.close()
+
+
+def test_when_sites_were_heard_is_told_by_the_clock_of_the_server(visit: Visit, shown: Shown) -> None:
+    shown.sites["ams"]["seen"] = time.time() - 3.5 * 3600
+    visit.page.clock.set_fixed_time("2001-01-01T00:00:00Z")
+    page = visit.open("sites")
+    page.wait_for_selector("tr:has-text('ams') >> text=3 h ago")
+
+
+def test_a_wrong_clock_is_marked_as_the_hub_judges_it(visit: Visit, shown: Shown) -> None:
+    shown.sites["ams"]["clock"] = WRONG + 0.1
+    shown.sites["nyc"]["clock"] = WRONG - 0.1
+    page = visit.open("sites")
+    page.wait_for_selector("text=2 of 3 sites")
+    marked = page.locator(".chip.warn").all_inner_texts()
+    assert [each for each in marked if each.endswith(" s")] == ["+5.1 s", "−7.4 s"]
+
+
+def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    for number in range(MOST_WINDOWS):
+        view.board.write(report(number, [row("10.0.0.1", 2000, number)]))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector('.plot[aria-label^="Super hosts in 2,016 windows: between 1 and 1"]')
+        page.wait_for_selector(".link.up")
+        view.board.write(report(MOST_WINDOWS, [row("10.0.0.1", 2000, 1), row("10.0.0.2", 2000, 1)]))
+        page.wait_for_selector('.plot[aria-label*="between 1 and 2"]')
+        label = page.locator(".plot").first.get_attribute("aria-label")
+        assert label is not None
+        assert label.startswith("Super hosts in 2,016 windows")
+        visit.close()
+
+
 def test_sites_and_sketch(visit: Visit) -> None:
     page = visit.open("sites")
     page.wait_for_selector("text=2 of 3 sites in the newest window; missing: nyc.")
@@ -284,7 +546,8 @@ def test_sections_that_are_missing_are_not_shown(browser: BrowserContext) -> Non
 def test_markup_shows_as_text(browser: BrowserContext) -> None:
     """Names, labels, titles and notes come from outside: from DNS, from files and from other people."""
     view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): _no_state()})
-    made = row(MARKUP, 5000, 1, label=MARKUP, pattern=MARKUP, reason=MARKUP, sites=[MARKUP, "ams"], side=MARKUP)
+    made = row(MARKUP, 5000, 1, label=MARKUP, pattern=MARKUP, reason=MARKUP, side=MARKUP)
+    made["sites"] = seen_at([MARKUP, "ams"], 5000)
     other = row("10.0.0.9", 2000, 1, name=MARKUP)
     view.board.write(report(1, [made, other], title=MARKUP, notes=[MARKUP], missing=[MARKUP]))
     with serving(view) as web:
@@ -318,8 +581,6 @@ def test_a_lost_link_is_told_and_found_again(browser: BrowserContext, tmp_path: 
     page.wait_for_selector("text=Link lost, retrying")
     assert hosts(page)  # what is known stays
     view.board.write(report(2, [row("10.77.0.1", 4000, 2)]))
-    from superhosts.web.access import Access
-
     again = WebServer(view, Access(place), print)
     try:
         page.wait_for_selector(".link.up")
@@ -329,6 +590,23 @@ def test_a_lost_link_is_told_and_found_again(browser: BrowserContext, tmp_path: 
         visit.page.close()
 
 
+def test_another_token_is_asked_for_after_a_restart(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(1024.0))
+    with serving(view, token="0123456789abcdef") as web:
+        visit, place = Visit(browser, web.url), web.place
+        page = visit.page
+        page.goto(f"{web.url}?token=0123456789abcdef#/")
+        page.wait_for_selector(".link.up")
+    again = WebServer(view, Access(place, "fedcba9876543210"), print)
+    try:
+        page.get_by_label("Token of this dashboard").fill("fedcba9876543210")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_selector(".link.up")
+    finally:
+        again.close()
+        page.close()
+
+
 def test_the_token_is_asked_for_and_leaves_the_address(browser: BrowserContext) -> None:
     view = View("watch local", Board(), lambda: Selection(1024.0))
     view.board.write(report(1, rows_of(1)))
@@ -336,8 +614,10 @@ def test_the_token_is_asked_for_and_leaves_the_address(browser: BrowserContext) 
         visit = Visit(browser, web.url)
         page = visit.page
         page.goto(web.url)
+        assert page.locator(".problem").is_hidden()
         page.get_by_label("Token of this dashboard").fill("wrong")
         page.get_by_role("button", name="Open").click()
+        page.wait_for_selector(".problem >> text=This token is wrong.")
         page.get_by_label("Token of this dashboard").fill("0123456789abcdef")
         page.get_by_role("button", name="Open").click()
         page.wait_for_selector(".hosts tbody a")
@@ -413,5 +693,7 @@ def test_the_help_and_the_token_are_accessible(visit: Visit, browser: BrowserCon
     assert violations(page, source) == []
     with serving(View("", Board(), lambda: Selection(1.0)), token="0123456789abcdef") as locked:
         page.goto(locked.url)
+        assert violations(page, source) == []
+        page.goto(f"{locked.url}?token=wrong")
         assert violations(page, source) == []
     visit.problems, visit.requested = [], []  # 401 is logged by the browser, and it is another server

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from cli.test_hosts import NOON
 from dashboards import LENGTH, Shown, report, rows_of, serving
@@ -22,6 +26,7 @@ from superhosts.views.board import Board
 from superhosts.views.view import View
 from superhosts.web import app, changes, pages, server
 from superhosts.web.access import Access, is_loopback
+from superhosts.web.answers import LONGEST_WHY
 from superhosts.web.server import WebServer
 from waiting import wait_for
 
@@ -123,6 +128,16 @@ def test_questions_without_sense_are_refused(web: WebServer, path: str, text: st
     assert text in found.content["error"]
 
 
+def test_all_viewers_hear_of_a_mute(web: WebServer) -> None:
+    stream = Stream(web)
+    before = stream.next()["changed"]
+    assert ask(web, "/api/mute", "POST", {"host": "10.9.0.0/16", "seconds": 3600}).status == 200
+    muted = stream.next()["changed"]
+    assert ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16"}).status == 200
+    assert before < muted < stream.next()["changed"]
+    stream.close()
+
+
 def test_hosts_are_muted_and_unmuted(web: WebServer, shown: Shown) -> None:
     mute = {"host": "10.9.0.0/16", "rule": "", "seconds": 3600, "why": "known"}
     assert ask(web, "/api/mute", "POST", mute).status == 200
@@ -130,8 +145,18 @@ def test_hosts_are_muted_and_unmuted(web: WebServer, shown: Shown) -> None:
     gone = ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16", "rule": ""})
     assert gone.content == {"unmuted": True}
     assert shown.view.list_alerts()["muted"] == []
-    for change in ({"host": 5}, {"seconds": "1"}, {"seconds": 0}, {"seconds": 1e300}, {"host": "nobody"}):
+    half = "\ud800"  # of a character
+    changes: list[dict[str, Any]] = [
+        {"host": 5},
+        {"seconds": "1"},
+        {"seconds": 0},
+        {"seconds": 1e300},
+        {"host": "nobody"},
+    ]
+    changes += [{"host": half}, {"rule": half}, {"why": half}, {"why": "x" * (LONGEST_WHY + 1)}]
+    for change in changes:
         assert ask(web, "/api/mute", "POST", {**mute, **change}).status == 400, change
+    assert ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16", "rule": half}).status == 400
     assert shown.view.list_alerts()["muted"] == []
 
 
@@ -229,6 +254,7 @@ def test_a_name_that_is_not_ours_is_refused(web: WebServer, host: str, status: i
         ({"Origin": "OWN", "Sec_Fetch_Site": "same-origin"}, 200),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Origin": "http://127.0.0.1:1"}, 403),
         ({"Sec_Fetch_Site": "cross-site"}, 403),
         ({"Sec_Fetch_Site": "same-site"}, 403),
@@ -239,6 +265,19 @@ def test_a_name_that_is_not_ours_is_refused(web: WebServer, host: str, status: i
 def test_other_pages_change_nothing(web: WebServer, headers: dict[str, str], status: int) -> None:
     own = {name: value.replace("OWN", f"http://{web.place}") for name, value in headers.items()}
     assert ask(web, "/api/unmute", "POST", {"host": "10.0.0.1"}, **own).status == status
+
+
+@pytest.mark.parametrize("path", ["/api/summary", "/api/ask?threshold=100", "/api/host?host=10.0.0.1", "/api/events"])
+@pytest.mark.parametrize("headers", [{"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}])
+def test_pictures_of_other_pages_start_no_questions(web: WebServer, path: str, headers: dict[str, str]) -> None:
+    assert ask(web, path, **headers).status == 403
+    for page in ("/", "/static/app.css"):
+        assert ask(web, page, **headers).status == 200  # a link of another page
+
+
+@pytest.mark.parametrize("place", ["same-origin", "none"])
+def test_its_own_page_and_typed_addresses_are_answered(web: WebServer, place: str) -> None:
+    assert ask(web, "/api/summary", Sec_Fetch_Site=place).status == 200
 
 
 def test_without_the_token_nothing_is_told(locked: WebServer) -> None:
@@ -269,9 +308,23 @@ def test_the_token_opens_by_header_address_and_form(locked: WebServer) -> None:
     entered = ask(locked, "/login", "POST", f"token={TOKEN}".encode(), **form)
     assert (entered.status, entered.headers["Location"]) == (303, "./")
     assert entered.headers["Set-Cookie"].partition(";")[0] == kept
-    assert ask(locked, "/login", "POST", b"token=wrong", **form).status == 401
+    refused = ask(locked, "/login", "POST", b"token=wrong", **form)
+    assert (refused.status, b"This token is wrong." in refused.body) == (401, True)
+    assert b"This token is wrong." in ask(locked, "/?token=wrong").body
+    assert b"This token is wrong." not in ask(locked, "/").body
+    again = ask(locked, "/login")  # the address that a refused form leaves
+    assert (again.status, again.headers["Location"]) == (307, "./")
     secure = ask(locked, f"/?token={TOKEN}", X_Forwarded_Proto="https").headers["Set-Cookie"]
     assert "Secure" in secure
+
+
+@pytest.mark.parametrize("other", ['aaa={"theme":"dark"}', "a b=c", "=", "superhosts_1=x", "no value", 'a="', "a=b=c"])
+def test_cookies_of_others_lock_nobody_out(locked: WebServer, other: str) -> None:
+    kept = ask(locked, f"/?token={TOKEN}").headers["Set-Cookie"].partition(";")[0]
+    name = kept.partition("=")[0]
+    for cookies in (f"{other}; {kept}", f"{kept}; {other}", f"{other};{kept};{other}", f"{name}=old; {kept}"):
+        assert ask(locked, "/api/summary", Cookie=cookies).status == 200, cookies
+    assert ask(locked, "/api/summary", Cookie=f"{other}; {name}=old").status == 401
 
 
 def test_names_of_a_proxy_are_known() -> None:
@@ -329,8 +382,7 @@ def test_slow_clients_are_cut() -> None:
                 assert _left(client) == b""
 
 
-def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "WRITING", 1e6)  # an answer would end then; a connection with answers in its queue as well
+def test_a_client_that_does_not_read_is_cut() -> None:
     view = empty_view()
     for number in range(400):
         view.board.write(report(number, rows_of(number % 24, 12)))
@@ -343,6 +395,26 @@ def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
         wait_for(lambda: held.unsent > 0 or not connections, "answers wait")
         wait_for(lambda: not connections, "the connection is cut")
         assert ask(web, "/api/summary").status == 200
+
+
+def test_a_piece_of_an_answer_that_is_not_taken_ends_it() -> None:
+    """Of an event stream that nobody reads, one piece waits."""
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/static/app.css", "query_string": b""}
+    scope["headers"] = [(b"host", b"localhost")]
+
+    async def answer(app: Any) -> set[Any]:
+        return (await asyncio.wait([asyncio.ensure_future(app(scope, receive, send))], timeout=20))[0]
+
+    with serving(empty_view(), writing=0.05) as web:
+        (ended,) = asyncio.run(answer(web._server.config.app))
+    assert isinstance(ended.exception(), TimeoutError)
 
 
 def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +548,7 @@ def test_a_question_that_fails_is_not_kept() -> None:
 
 def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.view.folder is not None
-    monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01,))
+    monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01, 60.0))
     with shown.view.folder._turn(60.0):
         found = ask(web, "/api/ask?threshold=100")
     assert (found.status, found.headers["Retry-After"]) == (503, "5")
@@ -494,6 +566,57 @@ def test_an_error_that_nobody_expects_is_told_and_nothing_ends() -> None:
         web.close()
     assert len(told) == 1
     assert "/api/sites failed: ZeroDivisionError" in told[0]
+
+
+def test_an_error_of_the_checks_has_the_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Access, "knows_host", lambda *_: 1 / 0)
+    told: list[str] = []
+    web = WebServer(empty_view(), Access(Place("127.0.0.1", 0)), told.append)
+    try:
+        found = ask(web, "/api/summary")
+    finally:
+        web.close()
+    assert (found.status, found.content) == (500, {"error": "ZeroDivisionError; the log says more"})
+    assert "default-src 'none'" in found.headers["Content-Security-Policy"]
+    assert len(told) == 1
+
+
+def test_it_closes_while_a_question_runs() -> None:
+    """The question is abandoned, and whoever has asked is told."""
+    view, asked, free, found = empty_view(), threading.Event(), threading.Event(), []
+    view.host = lambda *_: (asked.set(), free.wait(600))  # type: ignore[assignment]
+    with serving(view) as web:
+        viewer = threading.Thread(target=lambda: found.append(ask(web, "/api/host?host=10.0.0.1")))
+        viewer.start()
+        assert asked.wait(60)
+    assert not web._thread.is_alive()
+    viewer.join(60)
+    free.set()
+    assert [(each.status, each.content) for each in found] == [(503, {"error": "the program ends"})]
+
+
+ENDING = """
+import threading, urllib.request
+from dashboards import serving
+from superhosts.selection import Selection
+from superhosts.views.board import Board
+from superhosts.views.view import View
+
+view, asked = View("", Board(), lambda: Selection(1.0)), threading.Event()
+view.host = lambda *_: (asked.set(), threading.Event().wait())
+with serving(view) as web:
+    url = f"{web.url}api/host?host=10.0.0.1"
+    threading.Thread(target=lambda: urllib.request.urlopen(url), daemon=True).start()
+    asked.wait()
+print("closed")
+"""
+
+
+def test_a_question_that_runs_does_not_keep_the_program_from_ending() -> None:
+    tests = Path(__file__).parents[1]
+    command = [sys.executable, "-c", ENDING]
+    ended = subprocess.run(command, cwd=tests, capture_output=True, timeout=120, text=True, check=True)
+    assert ended.stdout == "closed\n"
 
 
 def test_it_closes_with_viewers_at_it() -> None:

@@ -15,6 +15,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._options import AlertOptions, DashboardOptions, check_no_conflict
 from superhosts.durable import exposure_warning, write_private
 from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.fleet.roster import is_wrong
 from superhosts.metrics.address import parse_place
 from superhosts.notices import Notice
 from superhosts.pipeline.settings import Settings
@@ -170,6 +171,7 @@ def site_list(sites: dict[str, dict[str, Any]], board: Board) -> list[dict[str, 
             "site": name,
             "in_window": True if name in there else False if name in missing else None,
             **sites.get(name, {}),
+            "clock_wrong": is_wrong(sites.get(name, {}).get("clock")),
         }
         for name in names
     ]

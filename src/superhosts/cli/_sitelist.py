@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from superhosts.fleet.nats.enrolment import Enrolment, Outgoing
-from superhosts.fleet.roster import WRONG
+from superhosts.fleet.roster import is_wrong
 from superhosts.text import printable
 from superhosts.times import iso_time
 from superhosts.units import SECOND, format_size
@@ -50,7 +50,7 @@ def _row(facts: Row, now: float) -> Row:
         "lag_seconds": None if end is None else round(now - end, 1),
         **{name: _number(facts.get(name)) for name in NUMBERS},
         "clock_seconds": clock,
-        "clock_wrong": None if clock is None else abs(clock) > WRONG,
+        "clock_wrong": None if clock is None else is_wrong(clock),
         "mismatch": printable(mismatch) if isinstance(mismatch, str) and mismatch else None,
     }
 

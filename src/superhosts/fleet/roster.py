@@ -56,7 +56,12 @@ class Site:
     @property
     def is_clock_wrong(self) -> bool:
         """Return True if its clock differs too much from the hub's."""
-        return self.clock is not None and abs(self.clock) > WRONG
+        return is_wrong(self.clock)
+
+
+def is_wrong(clock: Any) -> bool:
+    """Return True if a clock is known to differ too much from the hub's, by so many seconds."""
+    return type(clock) in (int, float) and abs(clock) > WRONG
 
 
 class Roster:

@@ -2,7 +2,8 @@
 
 A browser sends requests for any page that it shows. Two checks keep other pages away from a dashboard without a token:
 the Host header must be a name of this machine (a page whose own name was pointed to 127.0.0.1 sends another one), and a
-request that changes something must come from the dashboard itself.
+request that changes or asks something must come from the dashboard itself: a picture of another page could start
+questions that take minutes, although that page never reads the answer.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from superhosts.metrics.address import Place
@@ -62,13 +62,16 @@ class Access:
         return self.token is not None and not is_loopback(self.place.host) and bool(name)
 
     def is_own(self, headers: Mapping[str, str]) -> bool:
-        """Return True if a request that changes something does not come from another page."""
+        """Return True if a request does not come from another page."""
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         origin = headers.get("origin")
         if origin is None:
             return True  # no browser
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
         return parts.netloc.lower() == headers.get("host", "").lower() or (parts.hostname or "") in self.names
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
@@ -78,11 +81,7 @@ class Access:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self.is_token(given.strip())
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return False
-        return found is not None and _same(found.value, self.cookie_value)
+        return any(_same(each, self.cookie_value) for each in _cookies(headers.get("cookie", ""), self.cookie))
 
     def is_token(self, given: str) -> bool:
         """Return True if this is the token."""
@@ -92,6 +91,14 @@ class Access:
 def _same(given: str, wanted: str) -> bool:
     """Compare in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def _cookies(header: str, name: str) -> Iterator[str]:
+    """Yield the values of cookies of a name. Other servers of the host may have set cookies with any text."""
+    for each in header.split(";"):
+        key, _, value = each.strip().partition("=")
+        if key == name:
+            yield value
 
 
 def _host_name(header: str) -> str:

@@ -12,7 +12,6 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from superhosts.detectors.arguments import check_threshold
@@ -21,6 +20,7 @@ from superhosts.selection import Selection
 from superhosts.units import SECOND
 from superhosts.views.folder import BusyError, Question
 from superhosts.views.view import View
+from superhosts.web.workers import Workers
 
 THREADS = 2  # that answer quick questions; as many others ask sketches
 MOST_WAITING = 16  # questions to sketches that wait
@@ -28,6 +28,7 @@ MOST_KEPT = 16  # answers that are kept until something changes
 LEAST_PACKED = 1024  # bytes
 LARGEST_TIME = 4e9  # seconds since 1970
 LONGEST_MUTE = 10 * 366 * 86400.0
+LONGEST_WHY = 500  # characters of a note; the page has the same limit
 
 Parameters = Mapping[str, str]
 
@@ -44,20 +45,20 @@ class Answers:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._quick = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
-        self._slow = ThreadPoolExecutor(THREADS, thread_name_prefix="web questions")
+        self._quick = Workers(THREADS, "web answers")
+        self._slow = Workers(THREADS, "web questions")
         self._waiting = 0
         self._kept: OrderedDict[tuple[Any, ...], asyncio.Future[Content]] = OrderedDict()
         self._version = -1
 
     def close(self) -> None:
-        """Answer no more; questions that wait are dropped."""
-        self._quick.shutdown(wait=False, cancel_futures=True)
-        self._slow.shutdown(wait=False, cancel_futures=True)
+        """Answer no more; questions that wait or run are abandoned. Any thread may call it."""
+        self._quick.close()
+        self._slow.close()
 
     async def summary(self, _: Parameters) -> Content:
         """Answer what is shown here, and its newest window."""
-        return await self._in_thread(self._quick, self.view.summary)
+        return await self._answer(self._quick, self.view.summary)
 
     async def windows(self, _: Parameters) -> Content:
         """Answer which windows are known."""
@@ -89,15 +90,15 @@ class Answers:
 
     async def sites(self, _: Parameters) -> Content:
         """Answer what a hub knows of its sites."""
-        return await self._in_thread(self._quick, self.view.list_sites)
+        return await self._answer(self._quick, self.view.list_sites)
 
     async def alerts(self, _: Parameters) -> Content:
         """Answer alerts and what is muted."""
-        return await self._in_thread(self._quick, self.view.list_alerts)
+        return await self._answer(self._quick, self.view.list_alerts)
 
     async def sketch(self, _: Parameters) -> Content:
         """Answer how full the sketch is, and how exact."""
-        return await self._in_thread(self._quick, self.view.sketch)
+        return await self._answer(self._quick, self.view.sketch)
 
     async def mute(self, content: Any) -> Content:
         """Mute a host or prefix."""
@@ -105,12 +106,24 @@ class Answers:
         seconds = content.get("seconds")
         if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_MUTE:
             raise UsageError("seconds: a number above 0, of at most ten years")
-        return await self._in_thread(self._quick, lambda: self.view.mute(host, rule, seconds, why))
+        if len(why) > LONGEST_WHY:
+            raise UsageError(f"why: at most {LONGEST_WHY} characters")
+        return await self._change(lambda: self.view.mute(host, rule, seconds, why))
 
     async def unmute(self, content: Any) -> Content:
         """Want alerts of a host or prefix again."""
         host, rule = _text(content, "host"), _text(content, "rule")
-        return await self._in_thread(self._quick, lambda: {"unmuted": self.view.unmute(host, rule)})
+        return await self._change(lambda: {"unmuted": self.view.unmute(host, rule)})
+
+    async def _change(self, change: Callable[[], Any]) -> Content:
+        """Change something, of which all viewers hear."""
+
+        def changed() -> Any:
+            answer = change()
+            self.view.board.touch()
+            return answer
+
+        return await self._answer(self._quick, changed)
 
     async def _question(self, ask: Callable[[], Any]) -> Content:
         """Ask sketches, which may take long, while few others wait for that."""
@@ -118,7 +131,7 @@ class Answers:
             raise BusyError("many questions are being answered; ask again in a few seconds")
         self._waiting += 1
         try:
-            return await self._in_thread(self._slow, ask)
+            return await self._answer(self._slow, ask)
         finally:
             self._waiting -= 1
 
@@ -129,7 +142,7 @@ class Answers:
             self._version = version
             self._kept.clear()
         if name not in self._kept:
-            self._kept[name] = asyncio.ensure_future(self._in_thread(self._quick, ask))
+            self._kept[name] = asyncio.ensure_future(self._answer(self._quick, ask))
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         future = self._kept[name]
@@ -140,8 +153,8 @@ class Answers:
                 del self._kept[name]
             raise
 
-    async def _in_thread(self, pool: ThreadPoolExecutor, ask: Callable[[], Any]) -> Content:
-        return await asyncio.get_running_loop().run_in_executor(pool, lambda: _content(ask()))
+    async def _answer(self, workers: Workers, ask: Callable[[], Any]) -> Content:
+        return await workers.run(lambda: _content(ask()))
 
 
 def _content(answer: Any) -> Content:
@@ -178,6 +191,6 @@ def _span(asked: Parameters) -> tuple[float | None, float | None]:
 
 def _text(content: Any, name: str) -> str:
     text = content.get(name, "") if isinstance(content, dict) else None
-    if not isinstance(text, str):
-        raise UsageError(f"{name}: not text")
+    if not isinstance(text, str) or any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(f"{name}: not text")  # JSON can write halves of characters, which nothing can keep
     return text

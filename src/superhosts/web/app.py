@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from superhosts.errors import SuperhostsError
+from superhosts.text import printable
 from superhosts.views.folder import BusyError
 from superhosts.web.access import Access
 from superhosts.web.answers import Answers, Content
@@ -24,7 +25,6 @@ from superhosts.web.changes import MOST_VIEWERS, Changes
 from superhosts.web.pages import Page, read_pages
 
 LARGEST_BODY = 8 << 10
-WRITING = 30.0  # seconds for a client to take what it is sent
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -48,9 +48,13 @@ class BodyError(SuperhostsError):
         self.status = status
 
 
-def make_app(answers: Answers, changes: Changes, access: Access, say: Callable[[str], None]) -> ASGIApp:
-    """Return the application. `say` is told of errors that nobody expects."""
+def make_app(
+    answers: Answers, changes: Changes, access: Access, say: Callable[[str], None], *, writing: float
+) -> ASGIApp:
+    """Return the application. `say` is told of errors that nobody expects; `writing`: seconds for each piece sent."""
     pages = read_pages()
+    login = pages["login.html"]
+    wrong = login.saying("This token is wrong.")
 
     def getting(name: str) -> Endpoint:
         async def get(request: Request) -> Response:
@@ -61,9 +65,7 @@ def make_app(answers: Answers, changes: Changes, access: Access, say: Callable[[
     def posting(name: str) -> Endpoint:
         async def post(request: Request) -> Response:
             content = await _json_of(request)
-            answer = await getattr(answers, name)(content)
-            changes.wake()
-            return _sent(request, answer)
+            return _sent(request, await getattr(answers, name)(content))
 
         return _told(post, say)
 
@@ -73,36 +75,39 @@ def make_app(answers: Answers, changes: Changes, access: Access, say: Callable[[
         return StreamingResponse(changes.stream(), media_type="text/event-stream")
 
     async def index(request: Request) -> Response:
-        if access.is_token(request.query_params.get("token", "")):
+        token = request.query_params.get("token", "")
+        if access.is_token(token):
             # No redirect: after a link of another site, a browser would not send this cookie with it. The page removes
             # the token from its address, which histories would keep.
             return _logged_in(_page(request, pages["index.html"]), access, request)
         if not access.has_token(Headers(scope=request.scope)):
-            return _page(request, pages["login.html"], 401)
+            return _page(request, wrong if token else login, 401)
         return _page(request, pages["index.html"])
 
     async def log_in(request: Request) -> Response:
+        if request.method != "POST":
+            return RedirectResponse("./")  # the address of a refused form, entered again
         fields = parse_qs((await _body_of(request)).decode("utf-8", "replace"))
         if not access.is_token(fields.get("token", [""])[0].strip()):
-            return _page(request, pages["login.html"], 401)
+            return _page(request, wrong, 401)
         return _logged_in(RedirectResponse("./", 303), access, request)
 
     async def static(request: Request) -> Response:
         page = pages.get(request.path_params["name"])
         return _error(404, "no such file") if page is None else _page(request, page)
 
-    routes = [Route("/", index), Route("/login", _told(log_in, say), methods=["POST"])]
+    routes = [Route("/", _told(index, say)), Route("/login", _told(log_in, say), methods=["GET", "POST"])]
     routes += [Route(f"/api/{name}", getting(name)) for name in GET_ROUTES]
     routes += [Route(f"/api/{name}", posting(name), methods=["POST"]) for name in POST_ROUTES]
-    routes += [Route("/api/events", events), Route("/static/{name:path}", static)]
-    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access)
+    routes += [Route("/api/events", _told(events, say)), Route("/static/{name:path}", _told(static, say))]
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access, say, writing)
 
 
 class Guard:
     """Checks each request before it comes to a route, and gives every answer its headers."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+    def __init__(self, app: ASGIApp, access: Access, say: Callable[[str], None], writing: float) -> None:
+        self._app, self._access, self._say, self._writing = app, access, say, writing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -114,10 +119,13 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
-            async with asyncio.timeout(WRITING):
+            async with asyncio.timeout(self._writing):
                 await send(message)
 
-        refusal = self._refusal(scope)
+        try:
+            refusal = self._refusal(scope)
+        except Exception as error:
+            refusal = _failure(scope["path"], error, self._say)
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -125,10 +133,12 @@ class Guard:
         headers, access = Headers(scope=scope), self._access
         if len(headers.getlist("host")) != 1 or not access.knows_host(headers["host"]):
             return _error(400, "this Host is not known here: open the dashboard by the address that it listens at")
-        # A form without a referrer does not say where it comes from, and whoever has the token may log anybody in.
-        if scope["method"] not in ("GET", "HEAD") and scope["path"] != "/login" and not access.is_own(headers):
+        is_api = scope["path"].startswith("/api/")
+        # Pages may be opened by a link of any page. A form without a referrer does not say where it comes from, and
+        # whoever has the token may log anybody in.
+        if is_api and not access.is_own(headers):
             return _error(403, "a request of another page")
-        if scope["path"].startswith("/api/") and not access.has_token(headers):
+        if is_api and not access.has_token(headers):
             return _error(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return None
 
@@ -148,10 +158,15 @@ def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
         except ClientDisconnect:
             return _error(400, "gone")
         except Exception as error:
-            say(f"dashboard: {request.url.path} failed: {error!r}: please report this")
-            return _error(500, f"{type(error).__name__}; the log says more")
+            return _failure(request.url.path, error, say)
 
     return told
+
+
+def _failure(path: str, error: Exception, say: Callable[[str], None]) -> Response:
+    """Return the answer to a request that failed as nobody expects, and tell of it."""
+    say(f"dashboard: {printable(path)} failed: {error!r}: please report this")
+    return _error(500, f"{type(error).__name__}; the log says more")
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -17,6 +17,8 @@ KINDS = {
     "LICENSE": "text/plain; charset=utf-8",
 }
 
+PROBLEM = b'<p class="problem" role="alert">'
+
 
 class Page(NamedTuple):
     """A file as it is sent."""
@@ -26,6 +28,17 @@ class Page(NamedTuple):
     packed: bytes
     tag: str
 
+    @classmethod
+    def of(cls, kind: str, content: bytes) -> Page:
+        """Return the page with this content."""
+        tag = hashlib.blake2b(content, digest_size=12).hexdigest()
+        return cls(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
+
+    def saying(self, text: str) -> Page:
+        """Return the page with a text, which is no markup, in its place for problems."""
+        before, place, after = self.plain.partition(PROBLEM)
+        return Page.of(self.kind, before + place + text.encode() + after)
+
 
 def read_pages() -> dict[str, Page]:
     """Return all files by their names."""
@@ -34,9 +47,7 @@ def read_pages() -> dict[str, Page]:
         kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
         if kind is None:
             continue
-        content = file.read_bytes()
-        tag = hashlib.blake2b(content, digest_size=12).hexdigest()
-        found[name] = Page(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
+        found[name] = Page.of(kind, file.read_bytes())
     return found
 
 

@@ -28,7 +28,7 @@ from superhosts.web.changes import Changes
 LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
 MOST_CONNECTIONS = 512
 READING = 10.0  # seconds for a client to send a whole request
-WRITING = 30.0  # seconds in which a client has to take some of its answer
+WRITING = 30.0  # seconds for a client to take a piece of its answer, and in which some of it must go
 SWEEP = 1.0  # seconds between two looks at all connections
 CLOSING = 3  # seconds for answers that are on their way at the end
 
@@ -87,7 +87,7 @@ class WebServer:
         self._answers, self._changes = Answers(view), Changes(view.state)
         _silence("uvicorn")
         config = uvicorn.Config(
-            make_app(self._answers, self._changes, self.access, say),
+            make_app(self._answers, self._changes, self.access, say, writing=writing),
             http=Connection,
             ws="none",
             loop="asyncio",
@@ -114,12 +114,12 @@ class WebServer:
         return f"http://{self.place}/"
 
     def close(self) -> None:
-        """End all streams, then the server."""
+        """End all streams and questions, then the server."""
         self._view.board.listeners.remove(self._changes.wake)
         self._changes.close()
+        self._answers.close()
         self._server.should_exit = True
         self._thread.join(CLOSING + 5.0)
-        self._answers.close()
         self._socket.close()
 
     def _run(self) -> None:

@@ -46,6 +46,7 @@ export function muteForm(host, onDone) {
   const rule = h("input", { type: "text", placeholder: "all rules", spellcheck: "false" });
   const time = h("select", {}, TIMES.map(([text, seconds]) => h("option", { value: seconds }, text)));
   time.selectedIndex = 2;
+  // The server takes no more.
   const why = h("input", { type: "text", maxlength: "500", placeholder: "a note for others" });
 
   async function submit(event) {
@@ -56,7 +57,7 @@ export function muteForm(host, onDone) {
       say(`${who.value} is muted`);
       why.value = "";
       if (!host) who.value = "";
-      await onDone();
+      onDone();
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -74,7 +75,7 @@ export function muteForm(host, onDone) {
   );
 }
 
-export function mutedTable(muted, onDone) {
+export function mutedTable(muted, onDone, onFailed) {
   const columns = [["Muted", ""], ["Rule", ""], [`Until (${zone})`, "number"], ["Why", ""], ["Action", ""]];
   const rows = muted.map((each) => [
     h("span", { class: "address" }, each.host),
@@ -88,9 +89,13 @@ export function mutedTable(muted, onDone) {
         class: "small",
         "aria-label": `Unmute ${each.host}`,
         onclick: async () => {
-          await post("unmute", { host: each.host, rule: each.rule });
-          say(`${each.host} is not muted any more`);
-          await onDone();
+          try {
+            await post("unmute", { host: each.host, rule: each.rule });
+            say(`${each.host} is not muted any more`);
+            onDone();
+          } catch (error) {
+            onFailed(error);
+          }
         },
       },
       "Unmute",
@@ -107,17 +112,17 @@ export class AlertsPage {
     this.open = h("section", { class: "card" });
     this.muted = h("section", { class: "card" });
     this.closed = h("section", { class: "card" });
-    const form = h("section", { class: "card" }, h("h2", {}, "Mute a host"), muteForm("", () => this.refresh()));
+    const form = h("section", { class: "card" }, h("h2", {}, "Mute a host"), muteForm("", context.restart));
     this.heading = h("h1", {}, "Alerts");
     this.element = h("div", { class: "page" }, this.heading, this.open, form, this.muted, this.closed);
   }
 
-  async refresh() {
-    const { alerts, muted } = await get("alerts");
+  async refresh(signal) {
+    const { alerts, muted } = await get("alerts", {}, signal);
     const open = alerts.filter((each) => !each.closed).sort((one, other) => other.peers - one.peers);
     const closed = alerts.filter((each) => each.closed);
     show(this.open, open.length ? alertTable("Open", open) : h("p", { class: "muted" }, "No alert is open."));
-    show(this.muted, muted.length ? mutedTable(muted, () => this.refresh()) : h("p", { class: "muted" }, "Nothing is muted."));
+    show(this.muted, muted.length ? mutedTable(muted, this.context.restart, this.context.fail) : h("p", { class: "muted" }, "Nothing is muted."));
     show(this.closed, closed.length ? alertTable("Closed", closed) : h("p", { class: "muted" }, "No alert was closed yet."));
   }
 }

@@ -13,7 +13,9 @@ export async function get(name, parameters = {}, signal = undefined) {
     if (value !== null && value !== undefined && value !== "") asked.set(key, value);
   }
   const query = asked.toString();
-  return read(await fetch(`api/${name}${query ? `?${query}` : ""}`, { signal }));
+  const content = await read(await fetch(`api/${name}${query ? `?${query}` : ""}`, { signal }));
+  signal?.throwIfAborted();
+  return content;
 }
 
 export async function post(name, content) {
@@ -35,15 +37,22 @@ async function read(response) {
 }
 
 const RETRY = 3000; // milliseconds
+const PATIENCE = 10000;
 
 // Calls `onChange` after each change from `known` on, and `onLink` with true or false when the link comes or goes.
 export function listen(known, onChange, onLink) {
   let source = null;
 
-  function again() {
+  // A source of events does not say why it has failed: an ordinary question does. Another token is asked for by the page itself.
+  async function again() {
     source.close();
     known = null; // another program may answer the next time
     onLink(false);
+    try {
+      await get("summary", {}, AbortSignal.timeout(PATIENCE));
+    } catch (error) {
+      if (error.status === 401) location.reload();
+    }
     setTimeout(open, RETRY);
   }
 

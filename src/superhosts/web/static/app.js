@@ -9,6 +9,7 @@ import { HostPage } from "./host.js";
 import { NowPage } from "./now.js";
 import { SitesPage } from "./sites.js";
 import { SketchPage } from "./sketch.js";
+import { Turns } from "./turns.js";
 import { changeZone, isLocal } from "./zone.js";
 
 const SECTIONS = [
@@ -19,19 +20,28 @@ const SECTIONS = [
   { path: "sketch", title: "Sketch", page: SketchPage, needs: "parts" },
 ];
 const THEMES = ["auto", "light", "dark"];
-const BUSY = 3000; // milliseconds until a server that is busy is asked again
 
 const main = document.getElementById("main");
-const context = { summary: null, changed: 0, fail };
+// What all pages know: `now` is the time of the server, `refresh` and `restart` are those of `Turns`.
+const context = {
+  summary: null,
+  changed: 0,
+  ahead: 0, // seconds of the server's clock before that of the browser
+  now: () => Date.now() / 1000 + context.ahead,
+  refresh: () => turns?.refresh(),
+  restart: () => turns?.restart(),
+  readSummary,
+  fail,
+};
 let page = null;
-let busy = false;
-let again = false;
+let turns = null;
 
 const sections = () => SECTIONS.filter((each) => !each.needs || context.summary.can[each.needs]);
 
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, rest] = [path.split("/")[0], path.slice(path.indexOf("/") + 1)];
+  turns?.close();
   page?.close?.();
   page = null;
   let section = sections().find((each) => each.path === name);
@@ -43,7 +53,8 @@ function route() {
   drawSections(isHost ? SECTIONS[0] : section);
   show(main, page.element);
   scrollTo(0, 0);
-  refresh();
+  turns = new Turns(page, shown, fail);
+  turns.refresh();
 }
 
 function decoded(text) {
@@ -61,36 +72,28 @@ function drawSections(current) {
   );
 }
 
-// One refresh at a time: what changes meanwhile is one more.
-async function refresh(changed = false) {
-  if (busy) {
-    again = true;
-    return;
-  }
-  busy = true;
-  const shown = page;
-  try {
-    if (changed && shown.changed) await shown.changed();
-    else await shown.refresh();
-    if (page === shown) main.querySelector(".failure")?.remove();
-  } catch (error) {
-    if (page === shown) fail(error);
-    if (error.status === 503) setTimeout(() => page === shown && refresh(), BUSY);
-  } finally {
-    if (document.body.dataset.ready === undefined) performance.mark("shown");
-    document.body.dataset.ready = "yes";
-    busy = false;
-    if (again || page !== shown) {
-      again = false;
-      refresh(page === shown);
-    }
-  }
+function shown() {
+  main.querySelector(".failure")?.remove();
+  ready();
 }
 
 function fail(error) {
   if (error.status === 401) location.reload();
   main.querySelector(".failure")?.remove();
-  page?.element.prepend(h("p", { class: "notice failure", role: "alert" }, `This could not be loaded: ${error.message}.`));
+  page.element.prepend(h("p", { class: "notice failure", role: "alert" }, `This could not be loaded: ${error.message}.`));
+  ready();
+}
+
+function ready() {
+  if (document.body.dataset.ready === undefined) performance.mark("shown");
+  document.body.dataset.ready = "yes";
+}
+
+async function readSummary(signal = undefined) {
+  const summary = await get("summary", {}, signal);
+  context.summary = summary;
+  context.ahead = summary.now - Date.now() / 1000;
+  return summary;
 }
 
 // A hundred viewers hear of each window: the page that most of them look at asks for that window alone.
@@ -98,17 +101,18 @@ async function change(state) {
   context.changed = state.changed;
   context.summary.reading = state.reading;
   try {
-    if (!page?.readsWindows) context.summary = await get("summary");
+    if (!page?.readsWindows) await readSummary();
   } catch {
     return; // the link tells when it is back
   }
-  refresh(true);
+  turns?.refresh(true);
 }
 
 function drawLink(up) {
   const link = document.getElementById("link");
   link.className = `link ${up ? "up" : "down"}`;
-  link.textContent = up ? (context.summary?.live ? "Live" : "Connected") : "Link lost, retrying …";
+  if (up) show(link, context.summary?.live ? "Live" : "Connected");
+  else show(link, "Link lost", h("span", { class: "rest" }, ", retrying …"));
 }
 
 function themeOf() {
@@ -143,6 +147,8 @@ function drawZone() {
   });
 }
 
+const openKeys = () => openHelp(sections().length);
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
   const { key, target } = event;
@@ -158,7 +164,7 @@ function onKey(event) {
   const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
   const number = Number(key);
   if (key === "/" && table) table.search.focus();
-  else if (key === "?") openHelp();
+  else if (key === "?") openKeys();
   else if (key in moves && table && (key.length === 1 || table.element.contains(target))) table.step(moves[key]);
   else if (number >= 1 && sections()[number - 1]) location.hash = `#/${sections()[number - 1].path}`;
   else if (!page?.keys?.(key)) return;
@@ -170,15 +176,14 @@ function begin() {
   drawTheme();
   drawZone();
   document.getElementById("theme").addEventListener("click", nextTheme);
-  document.getElementById("help-open").addEventListener("click", openHelp);
+  document.getElementById("help-open").addEventListener("click", openKeys);
   document.getElementById("skip").addEventListener("click", () => main.focus());
   connect();
 }
 
 async function connect() {
   try {
-    context.summary = await get("summary");
-    context.changed = context.summary.changed;
+    context.changed = (await readSummary()).changed;
   } catch (error) {
     if (error.status === 401) location.reload();
     drawLink(false);

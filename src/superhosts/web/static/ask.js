@@ -1,8 +1,8 @@
 // Saved sketches asked again: another threshold, a longer time, other sites.
 
 import { get } from "./api.js";
-import { h, say, show } from "./dom.js";
-import { count, span } from "./format.js";
+import { h, notices, say, show } from "./dom.js";
+import { count, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 import { secondsOf, zone } from "./zone.js";
 
@@ -27,11 +27,13 @@ export class AskPage {
     this.to = h("input", { type: "datetime-local", step: "1" });
     this.fromField = h("label", {}, h("span", {}, `From (${zone})`), this.from);
     this.toField = h("label", {}, h("span", {}, `To (${zone})`), this.to);
-    this.sites = h("fieldset", { class: "sites" });
-    this.sites.hidden = true;
+    this.names = []; // of sites that can be asked alone
+    this.sites = h("fieldset", { class: "site-boxes" });
+    this.leaving = new AbortController();
     this.button = h("button", { type: "submit" }, "Ask");
     this.answer = h("p", { class: "time", role: "status" });
     this.problem = h("p", { class: "problem", role: "alert" });
+    this.notes = h("div", { class: "notes" });
     this.table = new HostTable("Hosts of the answer");
     this.table.element.hidden = true;
     this.element = h(
@@ -51,20 +53,36 @@ export class AskPage {
       ),
       this.problem,
       this.answer,
+      this.notes,
       this.table.element,
     );
     this.drawTimes();
+    this.changed();
   }
 
-  async refresh() {
-    if (this.known !== undefined) return;
-    this.known = await get("windows");
-    const names = [...new Set(this.known.flatMap((each) => each.sites))].sort();
+  async refresh(signal) {
+    await this.context.readSummary(signal); // other sketches may be there since the last page
+    this.changed();
+  }
+
+  // Sites of which there are only unions with others cannot be asked alone.
+  changed() {
+    const names = this.context.summary.askable ?? [];
+    const isSame = names.join(",") === this.names.join(",");
+    this.names = names;
     this.sites.hidden = names.length < 2;
-    show(this.sites, h("legend", {}, "Sites"), names.map((name) => h("label", { class: "check" }, h("input", { type: "checkbox", value: name, checked: true }), name)));
+    if (isSame) return;
+    const left = new Set(this.boxes().filter((box) => !box.checked).map((box) => box.value));
+    show(this.sites, h("legend", {}, "Sites"), names.map((name) => h("label", { class: "check" }, h("input", { type: "checkbox", value: name, checked: !left.has(name) }), name)));
   }
 
-  changed() {}
+  boxes() {
+    return [...this.sites.querySelectorAll("input")];
+  }
+
+  close() {
+    this.leaving.abort();
+  }
 
   drawTimes() {
     const custom = SPANS[this.time.value][1] === "custom";
@@ -79,7 +97,7 @@ export class AskPage {
       asked.start = secondsOf(this.from.value);
       asked.end = secondsOf(this.to.value);
     } else if (length !== null && newest && newest.end !== null) asked.start = newest.end - length;
-    const boxes = [...this.sites.querySelectorAll("input")];
+    const boxes = this.names.length < 2 ? [] : this.boxes();
     const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
     if (boxes.length && chosen.length === 0) throw new Error("choose at least one site");
     if (chosen.length < boxes.length) asked.sites = chosen.join(",");
@@ -89,14 +107,17 @@ export class AskPage {
   async submit(event) {
     event.preventDefault();
     this.problem.textContent = "";
+    show(this.notes);
     this.answer.textContent = "Asking …";
     this.button.disabled = true;
     const begun = performance.now();
     try {
-      const found = await get("ask", this.question());
+      const found = await get("ask", this.question(), this.leaving.signal);
       const took = (performance.now() - begun) / 1000;
       const sites = found.sites.length ? ` of ${found.sites.join(", ")}` : "";
       this.answer.textContent = `${found.title}. ${span(found.start, found.end)} ${zone}, from ${count(found.sketches, "sketch", "sketches")}${sites}, in ${took.toFixed(2)} s.`;
+      const cut = found.rows.length < found.hosts ? [`The largest ${whole(found.rows.length)} of ${count(found.hosts, "host")} are shown.`] : [];
+      show(this.notes, notices([...found.notes, ...cut]));
       this.table.element.hidden = false;
       this.table.put(found.rows, `Hosts of the answer, ${span(found.start, found.end)}`);
       say(`${count(found.hosts, "host")} found`);

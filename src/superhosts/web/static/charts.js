@@ -130,6 +130,7 @@ export class TimeChart {
     const ratio = devicePixelRatio || 1;
     const accent = color("--accent");
     const soft = color("--accent-soft");
+    const muted = color("--muted");
     const x = (seconds) => plot.valToPos(seconds, "x", true);
     const y = (value) => plot.valToPos(value, "y", true);
     const bottom = y(0);
@@ -138,7 +139,7 @@ export class TimeChart {
     ctx.rect(plot.bbox.left, plot.bbox.top - 4 * ratio, plot.bbox.width, plot.bbox.height + 4 * ratio);
     ctx.clip();
     if (this.line) {
-      ctx.strokeStyle = color("--muted");
+      ctx.strokeStyle = muted;
       ctx.lineWidth = ratio;
       ctx.setLineDash([4 * ratio, 4 * ratio]);
       ctx.beginPath();
@@ -168,7 +169,7 @@ export class TimeChart {
       ctx.lineWidth = ratio;
       if (point.hollow) ctx.strokeRect(middle - width / 2, top, width, height);
       else ctx.fillRect(middle - width / 2, top, width, height);
-      ctx.fillStyle = accent;
+      ctx.fillStyle = point.hollow ? muted : accent; // a narrow interval does not show that it is hollow
       const reach = width + (chosen ? 6 : 2) * ratio;
       if (point.value !== null) ctx.fillRect(middle - reach / 2, y(point.value) - ratio, reach, 2 * ratio);
       if (chosen) ctx.fillRect(middle - reach / 2, bottom + 1.5 * ratio, reach, 2 * ratio);

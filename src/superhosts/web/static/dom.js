@@ -32,6 +32,8 @@ export function say(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+export const notices = (texts) => texts.map((text) => h("p", { class: "notice" }, text));
+
 // A table with a caption; `columns`: [heading, class]; `rows`: arrays of texts or nodes.
 export function plainTable(caption, columns, rows, captionClass = "") {
   return h(

@@ -2,23 +2,23 @@
 
 import { h, show } from "./dom.js";
 
-const KEYS = [
+const keys = (sections) => [
   ["/", "filter the table"],
   ["j, k or ↓, ↑", "next and previous row"],
   ["Enter", "open the host"],
   ["[ and ]", "earlier and later window"],
   ["l", "latest window"],
-  ["1 … 6", "sections"],
+  [sections > 1 ? `1 … ${sections}` : "1", "sections"],
   ["Esc", "clear the filter, close this, go back"],
   ["?", "this list"],
 ];
 
-export function openHelp() {
+export function openHelp(sections) {
   const dialog = document.getElementById("help");
   show(
     dialog,
     h("h2", { id: "help-title" }, "Keys"),
-    h("dl", { class: "keys" }, KEYS.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
+    h("dl", { class: "keys" }, keys(sections).map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
     h("form", { method: "dialog" }, h("button", { type: "submit" }, "Close")),
   );
   if (!dialog.open) dialog.showModal();

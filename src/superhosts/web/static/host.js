@@ -2,9 +2,11 @@
 
 import { get } from "./api.js";
 import { alertTable, muteForm } from "./alerts.js";
+import { axis, bar, scaleOf } from "./bars.js";
 import { TimeChart, when } from "./charts.js";
-import { h, plainTable, show } from "./dom.js";
+import { h, notices, plainTable, show } from "./dom.js";
 import { count, interval, peersText, percent, span, whole } from "./format.js";
+import { partOf, siteNames, sitesOf } from "./rows.js";
 import { zone } from "./zone.js";
 
 const QUICK = 2000; // milliseconds of a question that may be asked again with each window
@@ -14,6 +16,9 @@ const SPANS = [
   ["All", null],
 ];
 const ROWS = 100;
+
+// Whether a host was reported; of older windows only the largest hosts are kept, so that it may be unknown.
+const stateOf = (point) => (point.reported ? "reported" : point.reported === null ? "not kept" : "not reported");
 
 export class HostPage {
   constructor(context, _, host) {
@@ -33,12 +38,13 @@ export class HostPage {
       kind: "points",
       height: 240,
       line: context.summary.threshold,
-      describe: (point) => `${when(point)}: ${peersText(point.value, point.low)} (${interval(point.value, point.low, point.high)})${point.hollow ? ", not reported" : ""}`,
+      describe: (point) => `${when(point)}: ${peersText(point.value, point.low)} (${interval(point.value, point.low, point.high)})${point.hollow ? `, ${point.state}` : ""}`,
     });
+    this.sites = h("section", { class: "card" });
     this.evidence = h("section", { class: "card" });
     this.alerts = h("section", { class: "card" });
     this.past = h("section", { class: "card" });
-    this.mute = context.summary.can.alerts ? h("section", { class: "card" }, h("h2", {}, "Mute"), muteForm(host, () => this.refresh())) : null;
+    this.mute = context.summary.can.alerts ? h("section", { class: "card" }, h("h2", {}, "Mute"), muteForm(host, context.restart)) : null;
     this.element = h(
       "div",
       { class: "page" },
@@ -46,27 +52,28 @@ export class HostPage {
       this.notes,
       this.facts,
       this.chart.element,
+      this.sites,
       this.evidence,
       this.alerts,
       this.mute,
       this.past,
     );
     this.drawSpans();
-    this.evidence.hidden = this.alerts.hidden = this.choice.hidden = true;
+    this.sites.hidden = this.evidence.hidden = this.alerts.hidden = this.choice.hidden = true;
   }
 
   // A long question is not asked again by itself.
-  async changed() {
-    if (this.took < QUICK) await this.refresh();
-    else show(this.notes, h("p", { class: "notice" }, "A new window is there. ", h("button", { type: "button", onclick: () => this.refresh() }, "Ask again")));
+  async changed(signal) {
+    if (this.took < QUICK) await this.refresh(signal);
+    else show(this.notes, h("p", { class: "notice" }, "A new window is there. ", h("button", { type: "button", onclick: this.context.restart }, "Ask again")));
   }
 
-  async refresh() {
-    if (this.found === undefined) show(this.notes, h("p", { class: "notice" }, "Asking …"));
+  async refresh(signal) {
+    if (this.found === undefined) show(this.notes, notices(["Asking …"]));
     const newest = this.context.summary.newest;
     const start = this.length !== null && newest && newest.end !== null ? newest.end - this.length : null;
     const begun = performance.now();
-    this.found = await get("host", { host: this.host, start });
+    this.found = await get("host", { host: this.host, start }, signal);
     this.took = performance.now() - begun;
     if (start !== null) this.found.points = this.found.points.filter((point) => point.end > start);
     this.draw();
@@ -84,47 +91,51 @@ export class HostPage {
   choose(seconds) {
     this.length = seconds;
     this.drawSpans();
-    this.refresh().catch((error) => this.context.fail(error));
+    this.context.restart();
   }
 
   pick() {
     this.part = this.choice.value;
-    this.drawPast();
+    this.drawPart();
   }
 
   draw() {
-    const { rows, points, alerts, left_out: leftOut, name } = this.found;
-    const row = rows[0];
-    this.name.textContent = [name, placeOf(row)].filter(Boolean).join(" · ");
-    show(
-      this.notes,
-      leftOut ? h("p", { class: "notice" }, `${count(leftOut, "older window")} left out, as the question took too long. Choose a shorter time.`) : null,
-      points.length ? null : h("p", { class: "notice" }, "Nothing is known of this host in this time."),
-    );
-    const facts = factsOf(row, points, this.context.summary);
-    show(this.facts, facts.map(([term, text, more]) => h("div", {}, h("dt", {}, term), h("dd", {}, text, more ? h("span", { class: "more-text" }, more) : null))));
-    const parts = [...new Set(points.map(partOf))];
-    if (!parts.includes(this.part)) this.part = row ? partOf(row) : parts[0];
+    const { rows, points, alerts, name, notes } = this.found;
+    this.name.textContent = [name, placeOf(rows[0])].filter(Boolean).join(" · ");
+    show(this.notes, notices([...notes, ...(points.length ? [] : ["Nothing is known of this host in this time."])]));
+    const parts = [...new Set([...rows, ...points].map(partOf))];
+    if (!parts.includes(this.part)) this.part = parts[0];
     this.choice.hidden = parts.length < 2;
     show(this.choice, parts.map((part) => h("option", { value: part }, part)));
     this.choice.value = this.part;
-    this.evidence.hidden = !row?.evidence && !row?.pattern;
-    if (!this.evidence.hidden) show(this.evidence, evidenceOf(row));
     this.alerts.hidden = alerts.length === 0;
     if (alerts.length) show(this.alerts, alertTable("Alerts of this host", alerts, false));
-    this.drawPast();
+    this.drawPart();
   }
 
-  drawPast() {
-    const points = this.found.points.filter((point) => partOf(point) === this.part);
-    const shown = points.map((point) => ({ start: point.start, end: point.end, value: point.peers, low: point.low, high: point.high, hollow: !point.reported }));
+  // All that is of one side and direction.
+  drawPart() {
+    const row = this.found.rows.find((each) => partOf(each) === this.part);
+    const points = this.found.points.filter((each) => partOf(each) === this.part);
+    const facts = factsOf(row, points, this.context.summary);
+    show(this.facts, facts.map(([term, text, more]) => h("div", {}, h("dt", {}, term), h("dd", {}, text, more ? h("span", { class: "more-text" }, more) : null))));
+    const sites = measuredSites(row);
+    this.sites.hidden = sites.length === 0;
+    if (sites.length) show(this.sites, siteTable(sites), h("p", { class: "muted" }, "A peer that several sites have seen counts at each of them, and once in the whole."));
+    this.evidence.hidden = !row?.evidence && !row?.pattern;
+    if (!this.evidence.hidden) show(this.evidence, evidenceOf(row));
+    this.drawPast(points);
+  }
+
+  drawPast(points) {
+    const shown = points.map((point) => ({ start: point.start, end: point.end, value: point.peers, low: point.low, high: point.high, hollow: !point.reported, state: stateOf(point) }));
     const last = points.at(-1);
     this.chart.put(shown, null, last ? `Peers of ${this.host} in ${count(points.length, "window")}; in the last ${peersText(last.peers, last.low)}, interval ${interval(last.peers, last.low, last.high)}. The table below has all of them.` : "No windows.");
     this.chart.element.hidden = points.length === 0;
     this.past.hidden = points.length === 0;
     const newest = [...points].reverse().slice(0, ROWS);
     const columns = [[`Window (${zone})`, ""], ["Peers", "number"], ["95 % interval", "number"], ["State", ""]];
-    const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? "reported" : h("span", { class: "muted" }, "not reported")]);
+    const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? stateOf(point) : h("span", { class: "muted" }, stateOf(point))]);
     show(this.past, plainTable(points.length > ROWS ? `The last ${ROWS} of ${whole(points.length)} windows` : "All windows", columns, rows));
   }
 
@@ -137,8 +148,6 @@ export class HostPage {
   }
 }
 
-const partOf = (each) => `${each.side}, ${each.direction}`;
-
 function placeOf(row) {
   if (!row) return "";
   const system = row.asn ? `AS${row.asn}${row.as_name ? ` ${row.as_name}` : ""}` : "";
@@ -150,12 +159,29 @@ function factsOf(row, points, summary) {
   if (!last) return [];
   const found = [
     [row ? "Peers, newest window" : "Peers, last known", peersText(last.peers, last.low), interval(last.peers, last.low, last.high)],
-    ["Most, in this time", whole(Math.max(...points.map((point) => point.peers ?? point.low), 0))],
-    ["Reported in", count(points.filter((point) => point.reported).length, "window"), `of ${whole(points.length)} known`],
+    ["Most, in this time", whole(points.reduce((most, point) => Math.max(most, point.peers ?? point.low), 0))],
+    reportedOf(points),
   ];
   if (summary.threshold) found.push(["Threshold", whole(summary.threshold)]);
-  if (row?.sites?.length) found.push(["Sites", count(row.sites.length, "site"), row.sites.join(", ")]);
+  const names = row ? siteNames(row) : [];
+  if (names.length) found.push(["Seen at", count(names.length, "site"), measuredSites(row).length ? "" : names.join(", ")]);
   return found;
+}
+
+function reportedOf(points) {
+  const unknown = points.filter((point) => point.reported === null).length;
+  const more = [`of ${whole(points.length)} known`, unknown ? `${whole(unknown)} not kept` : ""].filter(Boolean).join("; ");
+  return ["Reported in", count(points.filter((point) => point.reported).length, "window"), more];
+}
+
+// Sites with numbers of their own.
+const measuredSites = (row) => (row ? sitesOf(row).filter((each) => each.peers_low !== undefined) : []);
+
+function siteTable(sites) {
+  const scale = scaleOf(sites);
+  const columns = [["Site", ""], ["Peers", "number"], ["95 % interval", "number"], [axis(scale), "wide"]];
+  const rows = sites.map((each) => [each.site, peersText(each.peers, each.peers_low), interval(each.peers, each.peers_low, each.peers_high), bar(each, scale)]);
+  return plainTable("Sites, newest window", columns, rows);
 }
 
 // What the sampled pairs of a host look like.

@@ -1,18 +1,15 @@
 // The table of hosts: sorted, filtered, with the interval of each number drawn as an error bar.
-//
-// All bars share one logarithmic scale, which the head of the column shows. A bar reaches from the lower to the upper end
-// of the interval, the stroke in it is the number itself; an arrow means that there is no upper end.
 
-import { h, say, show, svg } from "./dom.js";
-import { count, interval, peersText, short, whole } from "./format.js";
+import { axis, bar, scaleOf } from "./bars.js";
+import { h, say, show } from "./dom.js";
+import { testOf } from "./filter.js";
+import { count, interval, peersText, whole } from "./format.js";
+import { known, nameOf, siteNames } from "./rows.js";
 
 const PAGE = 200; // rows that are shown at first, and with each "more"
-const WIDTH = 240;
-const MIDDLE = 9;
+const FEW = 4; // sites that are named
 
-const known = (row) => (row.peers === null ? row.peers_low : row.peers);
-const nameOf = (row) => row.label || row.name || "";
-const sitesOf = (row) => (Array.isArray(row.sites) ? row.sites.join(", ") : row.sites || row.site || "");
+const siteText = (row) => siteNames(row).join(", ");
 const keyOf = (row) => `${row.host} ${row.side} ${row.direction} ${row.counts || ""} ${row.filter || ""}`;
 const natural = new Intl.Collator("en", { numeric: true });
 
@@ -23,7 +20,7 @@ const COLUMNS = [
   { key: "interval", title: "95 % interval", kind: "number wide" },
   { key: "bar", title: "", kind: "wide" },
   { key: "pattern", title: "Pattern", of: (row) => row.pattern || "", optional: true },
-  { key: "sites", title: "Sites", of: sitesOf, optional: true, kind: "wide" },
+  { key: "sites", title: "Sites", of: siteText, optional: true, kind: "wide", compare: (a, b) => siteNames(a).length - siteNames(b).length },
   { key: "side", title: "Side", of: (row) => row.side, varying: true, kind: "wide" },
   { key: "direction", title: "Direction", of: (row) => row.direction, varying: true, kind: "wide" },
 ];
@@ -41,7 +38,7 @@ export class HostTable {
     this.search = h("input", {
       type: "search",
       id: "filter",
-      placeholder: "Filter hosts, names, patterns",
+      placeholder: "Filter: words, or 10.0.0.0/8",
       "aria-label": "Filter the table",
       autocomplete: "off",
       spellcheck: "false",
@@ -65,7 +62,7 @@ export class HostTable {
   }
 
   filter(words) {
-    this.words = words.trim().toLowerCase();
+    this.words = words;
     this.shown = PAGE;
     this.draw();
   }
@@ -152,15 +149,14 @@ export class HostTable {
 
   found() {
     const column = COLUMNS.find((each) => each.key === this.sort.key);
-    const rows = this.words ? this.rows.filter((row) => textOf(row).includes(this.words)) : [...this.rows];
+    const shown = COLUMNS.filter((each) => each.of && each.key !== "peers" && this.isShown(each));
+    const test = testOf(this.words);
+    const rows = this.rows.filter((row) => test(String(row.host), shown.map((each) => each.of(row)).join("\n")));
     const way = this.sort.down ? -1 : 1;
-    const compare = column.kind === "number" ? (a, b) => column.of(a) - column.of(b) : (a, b) => natural.compare(column.of(a), column.of(b));
+    const byText = (a, b) => natural.compare(column.of(a), column.of(b));
+    const compare = column.kind === "number" ? (a, b) => column.of(a) - column.of(b) : (a, b) => column.compare?.(a, b) || byText(a, b);
     return rows.sort((a, b) => way * compare(a, b) || known(b) - known(a) || natural.compare(a.host, b.host));
   }
-}
-
-function textOf(row) {
-  return `${row.host} ${nameOf(row)} ${row.pattern || ""} ${sitesOf(row)} ${row.side} ${row.direction}`.toLowerCase();
 }
 
 function cell(column, row, scale) {
@@ -183,71 +179,10 @@ function cell(column, row, scale) {
     case "pattern":
       return h("td", { class: "pattern" }, row.pattern ? h("span", { class: "chip", title: row.reason || "" }, row.pattern) : "");
     case "sites": {
-      const sites = sitesOf(row);
-      const names = sites.split(", ");
-      return h("td", { class: "wide sites", title: sites }, names.length > 4 ? `${names.length} sites` : sites);
+      const names = siteNames(row);
+      return h("td", { class: "wide seen", title: siteText(row) }, names.length > FEW ? count(names.length, "site") : siteText(row));
     }
     default:
       return h("td", { class: column.kind }, column.of(row));
   }
-}
-
-// A logarithmic scale from a round number below all intervals to one above.
-export function scaleOf(rows) {
-  let low = Infinity;
-  let high = 1;
-  for (const row of rows) {
-    low = Math.min(low, Math.max(row.peers_low, 1));
-    high = Math.max(high, row.peers_high ?? row.peers_low, known(row));
-  }
-  low = roundDown(Math.min(low, high));
-  high = roundUp(Math.max(high, low * 2));
-  const [from, to] = [Math.log10(low), Math.log10(high)];
-  const at = (peers) => 6 + ((Math.log10(Math.max(peers, low)) - from) / (to - from)) * (WIDTH - 12);
-  const ticks = [];
-  const steps = to - from > 2.2 ? [1] : [1, 2, 5];
-  for (let power = Math.floor(from); power <= to; power += 1) {
-    for (const step of steps) {
-      const tick = step * 10 ** power;
-      if (tick >= low && tick <= high) ticks.push(tick);
-    }
-  }
-  return { at, ticks };
-}
-
-function roundDown(number) {
-  const power = 10 ** Math.floor(Math.log10(number));
-  return [5, 2, 1].find((step) => step * power <= number) * power;
-}
-
-function roundUp(number) {
-  const power = 10 ** Math.floor(Math.log10(number));
-  return [1, 2, 5, 10].find((step) => step * power >= number) * power;
-}
-
-function axis(scale) {
-  const ticks = scale.ticks.map((tick, at) => {
-    const anchor = at === 0 ? "start" : at === scale.ticks.length - 1 ? "end" : "middle";
-    const x = scale.at(tick) + (anchor === "start" ? -4 : anchor === "end" ? 4 : 0);
-    return svg("text", { x, y: 13, "text-anchor": anchor }, short(tick));
-  });
-  return [
-    h("span", { class: "unseen" }, "Interval as a bar"),
-    svg("svg", { class: "axis", width: WIDTH, height: 18, viewBox: `0 0 ${WIDTH} 18`, "aria-hidden": "true" }, ticks),
-  ];
-}
-
-function bar(row, scale) {
-  const low = scale.at(Math.max(row.peers_low, 1));
-  const open = row.peers_high === null || row.peers === null;
-  const high = open ? WIDTH - 2 : scale.at(Math.max(row.peers_high, 1));
-  const exact = !open && row.peers_low === row.peers_high;
-  return svg(
-    "svg",
-    { class: "error", width: WIDTH, height: 2 * MIDDLE, viewBox: `0 0 ${WIDTH} ${2 * MIDDLE}`, "aria-hidden": "true" },
-    scale.ticks.map((tick) => svg("line", { class: "grid", x1: scale.at(tick), x2: scale.at(tick), y1: 0, y2: 2 * MIDDLE })),
-    exact ? null : svg("rect", { class: "range", x: low, width: high - low, y: MIDDLE - 4, height: 8 }),
-    open ? svg("path", { class: "open", d: `M${high - 6} ${MIDDLE - 4}L${high} ${MIDDLE}L${high - 6} ${MIDDLE + 4}` }) : null,
-    open ? null : svg("line", { class: "value", x1: scale.at(row.peers), x2: scale.at(row.peers), y1: MIDDLE - 7, y2: MIDDLE + 7 }),
-  );
 }

@@ -2,11 +2,12 @@
 
 import { get } from "./api.js";
 import { TimeChart } from "./charts.js";
-import { h, say, show } from "./dom.js";
+import { h, notices, say, show } from "./dom.js";
 import { count, interval, moment, peersText, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 import { zone } from "./zone.js";
 
+const MOST = 2016; // windows that are kept, as many as the server keeps
 const same = (one, other) => one !== null && other !== null && one.start === other.start && one.end === other.end;
 
 export class NowPage {
@@ -49,14 +50,14 @@ export class NowPage {
     );
   }
 
-  async refresh() {
+  async refresh(signal) {
     const newest = this.wanted === null;
     const { changed } = this.context;
     const next = newest && this.version !== null && changed === this.version + 1;
-    const [listed, shown] = await Promise.all([next ? null : get("windows"), this.fetch()]);
+    const [listed, shown] = await Promise.all([next ? null : get("windows", {}, signal), this.fetch(signal)]);
     const before = this.shown;
     const added = next && shown !== null && shown.end > (this.windows.at(-1)?.end ?? 0);
-    this.windows = added ? [...this.windows, headingOf(shown)] : listed || (await get("windows"));
+    this.windows = added ? [...this.windows, headingOf(shown)].slice(-MOST) : listed || (await get("windows", {}, signal));
     this.version = changed;
     this.context.summary.newest = this.windows.at(-1) || null;
     this.shown = shown;
@@ -66,10 +67,10 @@ export class NowPage {
     }
   }
 
-  async fetch() {
+  async fetch(signal) {
     if (this.wanted === null && this.context.changed === 0) return null;
     try {
-      return await get("window", this.wanted || {});
+      return await get("window", this.wanted || {}, signal);
     } catch (error) {
       if (error.status !== 400) throw error;
       return null; // a window that is forgotten
@@ -80,7 +81,7 @@ export class NowPage {
     const newest = this.windows.at(-1) || null;
     this.wanted = window === null || same(window, newest) ? null : { start: window.start, end: window.end };
     history.replaceState(null, "", this.wanted ? `#/?start=${this.wanted.start}&end=${this.wanted.end}` : "#/");
-    this.refresh().catch((error) => this.context.fail(error));
+    this.context.restart();
   }
 
   step(by) {
@@ -103,7 +104,7 @@ export class NowPage {
       this.heading.textContent = count(shown.hosts, "super host");
       this.time.textContent = shown.start === null ? shown.title : `${span(shown.start, shown.end)} ${zone} · ${shown.title}`;
     }
-    show(this.notes, [...this.context.summary.reading, ...notesOf(shown)].map((text) => h("p", { class: "notice" }, text)));
+    show(this.notes, notices([...this.context.summary.reading, ...notesOf(shown)]));
     const [low, high] = [Math.min(...windows.map((each) => each.hosts)), Math.max(...windows.map((each) => each.hosts))];
     this.hosts.put(
       windows.map((each) => ({ start: each.start, end: each.end, value: each.hosts })),

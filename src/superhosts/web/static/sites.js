@@ -4,7 +4,6 @@ import { get } from "./api.js";
 import { h, plainTable, show } from "./dom.js";
 import { ago, clock, count, moment, size, whole } from "./format.js";
 
-const WRONG_CLOCK = 5; // seconds, as the hub judges it
 const known = (value, text) => (value === null || value === undefined ? h("span", { class: "muted" }, "–") : text(value));
 
 export class SitesPage {
@@ -15,12 +14,12 @@ export class SitesPage {
     this.line = h("p", { class: "time" });
     this.box = h("section", { class: "card" });
     this.element = h("div", { class: "page" }, h("div", {}, h("h1", {}, "Sites"), this.line), this.box);
-    this.timer = setInterval(() => this.refresh().catch(() => {}), 15000);
+    this.timer = setInterval(context.refresh, 15000);
   }
 
-  async refresh() {
-    const sites = await get("sites");
-    const now = Date.now() / 1000;
+  async refresh(signal) {
+    const sites = await get("sites", {}, signal);
+    const now = this.context.now();
     const missing = sites.filter((site) => site.in_window === false);
     const there = sites.filter((site) => site.in_window === true);
     this.line.textContent = sites.length
@@ -39,14 +38,13 @@ export class SitesPage {
 function rowOf(site, now) {
   const state = site.in_window === true ? h("span", { class: "chip good" }, "there") : site.in_window === false ? h("span", { class: "chip warn" }, "missing") : h("span", { class: "muted" }, "–");
   const waits = site.spool_sketches ? `${count(site.spool_sketches, "sketch", "sketches")}, ${size(site.spool_bytes || 0)}` : "0";
-  const wrong = Math.abs(site.clock || 0) > WRONG_CLOCK;
   return [
     site.site,
     state,
     known(site.seen, (time) => ago(now - time)),
     known(site.window_end, (time) => (now - time < 86400 ? clock(time) : moment(time))),
     known(site.spool_sketches, () => waits),
-    known(site.clock, (clockOff) => h("span", { class: wrong ? "chip warn" : "" }, `${clockOff >= 0 ? "+" : "−"}${Math.abs(clockOff).toFixed(1)} s`)),
+    known(site.clock, (clockOff) => h("span", { class: site.clock_wrong ? "chip warn" : "" }, `${clockOff >= 0 ? "+" : "−"}${Math.abs(clockOff).toFixed(1)} s`)),
     known(site.accepted, whole),
     known(site.refused, (number) => (number ? h("span", { class: "chip warn" }, whole(number)) : "0")),
     known(site.version, (version) => h("span", { title: site.mismatch || "" }, version, site.mismatch ? " (differs)" : "")),

@@ -17,8 +17,8 @@ export class SketchPage {
     this.element = h("div", { class: "page" }, h("h1", {}, "Sketch"), this.accuracy, this.parts);
   }
 
-  async refresh() {
-    const { parts, accuracy } = await get("sketch");
+  async refresh(signal) {
+    const { parts, accuracy } = await get("sketch", {}, signal);
     show(this.accuracy, h("h2", {}, "How exact the numbers are"), accuracyText(accuracy).map((text) => h("p", {}, text)));
     show(this.parts, parts.map(partCard));
     if (parts.length === 0) show(this.parts, h("p", { class: "muted" }, "How full the sketch is appears here when a window has closed."));

@@ -1,0 +1,70 @@
+// Intervals drawn as error bars. All bars of a table share one logarithmic scale, which the head of the column shows. A bar
+// reaches from the lower to the upper end of the interval, the stroke in it is the number itself; an arrow means that there is no
+// upper end.
+
+import { h, svg } from "./dom.js";
+import { short } from "./format.js";
+import { known } from "./rows.js";
+
+const WIDTH = 240;
+const MIDDLE = 9;
+
+// A logarithmic scale from a round number below all intervals to one above.
+export function scaleOf(rows) {
+  let low = Infinity;
+  let high = 1;
+  for (const row of rows) {
+    low = Math.min(low, Math.max(row.peers_low, 1));
+    high = Math.max(high, row.peers_high ?? row.peers_low, known(row));
+  }
+  low = roundDown(Math.min(low, high));
+  high = roundUp(Math.max(high, low * 2));
+  const [from, to] = [Math.log10(low), Math.log10(high)];
+  const at = (peers) => 6 + ((Math.log10(Math.max(peers, low)) - from) / (to - from)) * (WIDTH - 12);
+  const ticks = [];
+  const steps = to - from > 2.2 ? [1] : [1, 2, 5];
+  for (let power = Math.floor(from); power <= to; power += 1) {
+    for (const step of steps) {
+      const tick = step * 10 ** power;
+      if (tick >= low && tick <= high) ticks.push(tick);
+    }
+  }
+  return { at, ticks };
+}
+
+function roundDown(number) {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [5, 2, 1].find((step) => step * power <= number) * power;
+}
+
+function roundUp(number) {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 5, 10].find((step) => step * power >= number) * power;
+}
+
+export function axis(scale) {
+  const ticks = scale.ticks.map((tick, at) => {
+    const anchor = at === 0 ? "start" : at === scale.ticks.length - 1 ? "end" : "middle";
+    const x = scale.at(tick) + (anchor === "start" ? -4 : anchor === "end" ? 4 : 0);
+    return svg("text", { x, y: 13, "text-anchor": anchor }, short(tick));
+  });
+  return [
+    h("span", { class: "unseen" }, "Interval as a bar"),
+    svg("svg", { class: "axis", width: WIDTH, height: 18, viewBox: `0 0 ${WIDTH} 18`, "aria-hidden": "true" }, ticks),
+  ];
+}
+
+export function bar(row, scale) {
+  const low = scale.at(Math.max(row.peers_low, 1));
+  const open = row.peers_high === null || row.peers === null;
+  const high = open ? WIDTH - 2 : scale.at(Math.max(row.peers_high, 1));
+  const exact = !open && row.peers_low === row.peers_high;
+  return svg(
+    "svg",
+    { class: "error", width: WIDTH, height: 2 * MIDDLE, viewBox: `0 0 ${WIDTH} ${2 * MIDDLE}`, "aria-hidden": "true" },
+    scale.ticks.map((tick) => svg("line", { class: "grid", x1: scale.at(tick), x2: scale.at(tick), y1: 0, y2: 2 * MIDDLE })),
+    exact ? null : svg("rect", { class: "range", x: low, width: high - low, y: MIDDLE - 4, height: 8 }),
+    open ? svg("path", { class: "open", d: `M${high - 6} ${MIDDLE - 4}L${high} ${MIDDLE}L${high - 6} ${MIDDLE + 4}` }) : null,
+    open ? null : svg("line", { class: "value", x1: scale.at(row.peers), x2: scale.at(row.peers), y1: MIDDLE - 7, y2: MIDDLE + 7 }),
+  );
+}
