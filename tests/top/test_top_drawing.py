@@ -13,8 +13,9 @@ from rich.text import Text
 
 from superhosts.reports.table import INTERVAL
 from superhosts.top.columns import MARK, header_line, host_line, lay_out
-from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, short_count, sparkline
+from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
 from superhosts.top.feed import LinkError
+from superhosts.top.hostpage import host_page
 from superhosts.top.hosts import filtered, host_rows, ordered
 from superhosts.top.lists import alert_items, list_table, site_items
 from top.scene import HOSTS, row
@@ -83,14 +84,6 @@ def test_the_line_of_windows() -> None:
     assert sparkline([0, 0], None).plain == "▁▁"
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.0k"), (9949, "9.9k"), (9999, "10k"), (123_456, "123k"), (5 * 10**6, "5.0M")],
-)
-def test_short_numbers(number: int, text: str) -> None:
-    assert short_count(number) == text
-
-
 def test_lines_are_cut_by_cells_not_by_characters() -> None:
     assert cut("日本語ネット", 7) == "日本語…"
     assert cut("ab", 0) == ""
@@ -151,6 +144,12 @@ def test_a_saturated_host_and_an_exact_one() -> None:
     assert "saturated" in lines[0]
     assert "exact" in lines[1]
     assert INTERVAL not in lay_out(rows[:1], 80).widths
+
+
+def test_a_protocol_without_ports_is_at_nobody() -> None:
+    scanner = row(*HOSTS[0])
+    page = host_page({"rows": [scanner]}, None, 80).plain
+    assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
 
 
 def test_rows_that_differ_in_direction_say_so() -> None:

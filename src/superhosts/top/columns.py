@@ -12,7 +12,8 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from superhosts.reports.table import INTERVAL
+from superhosts.reports.table import INTERVAL, interval_words
+from superhosts.text import at_least
 from superhosts.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.top.hosts import HostRow
 
@@ -132,14 +133,12 @@ def _host(row: HostRow, shows_part: bool) -> str:
 
 def peers_text(row: HostRow) -> str:
     """Return the number of peers; of a saturated host the least that it may have."""
-    return f"≥ {row.low:,}" if row.peers is None else f"{row.peers:,}"
+    return at_least(row.peers, row.low)
 
 
 def interval_text(row: HostRow) -> str:
     """Return the interval of the number."""
-    if row.is_exact:
-        return "exact"
-    return "saturated" if row.high is None else f"{row.low:,} – {row.high:,}"
+    return interval_words(row.low, row.high, is_exact=row.is_exact)
 
 
 def short_interval(row: HostRow) -> str:
