@@ -13,6 +13,7 @@ from typing import Any
 
 from places import ROOT
 from superhosts.alerts.alert import Alert
+from superhosts.cli._folderview import site_list
 from superhosts.pairs import Window
 from superhosts.selection import Selection
 from superhosts.top.app import TopApp
@@ -91,15 +92,13 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
     missing = ("lon",) if number == WINDOWS - 1 else ()
     return Shown(
-        window,
-        len(rows),
-        tuple(points_of(rows)),
-        tuple(rows),
-        f"{len(rows)} hosts with at least 1024 peers",
-        (),
-        1,
-        ("ams", "fra", "vie"),
-        missing,
+        window=window,
+        hosts=len(rows),
+        points=tuple(points_of(rows)),
+        rows=tuple(rows),
+        title=f"{len(rows)} hosts with at least 1024 peers",
+        sites=("ams", "fra", "vie"),
+        missing=missing,
     )
 
 
@@ -148,22 +147,30 @@ class Alerts:
         return self.mutes.pop((host, rule), None) is not None
 
 
-def sites() -> list[dict[str, Any]]:
+def sites() -> dict[str, dict[str, Any]]:
+    """What the hub knows of its sites."""
     end = (NOON + WINDOWS * LENGTH) / 1e9
     known = {"version": "1.0", "window_end": end, "spool_sketches": 0, "spool_bytes": 0, "refused": 0, "clock": 0.1}
-    return [
-        {"site": "ams", "seen": end + 20, **known},
-        {"site": "fra", "seen": end + 21, **known},
-        {"site": "lon", "seen": end - 1210, **known, "window_end": end - 1200, "clock": -7.25},
-        {"site": "vie", "seen": end + 19, **known},
-    ]
+    return {
+        "ams": {"seen": end + 20, **known},
+        "fra": {"seen": end + 21, **known},
+        "lon": {"seen": end - 1210, **known, "window_end": end - 1200, "clock": -7.25},
+        "vie": {"seen": end + 19, **known},
+    }
 
 
 def make_view(windows: int = WINDOWS) -> View:
     board = Board()
     for number in range(WINDOWS - windows, WINDOWS):
         board.put(shown(number))
-    return View("hub fra", board, lambda: Selection(1024.0), is_live=True, alerts=Alerts(), sites=sites)  # type: ignore[arg-type]
+    return View(
+        "hub fra",
+        board,
+        lambda: Selection(1024.0),
+        is_live=True,
+        alerts=Alerts(),  # type: ignore[arg-type]
+        sites=lambda: site_list(sites(), board),
+    )
 
 
 class SceneFeed(LocalFeed):
