@@ -186,10 +186,10 @@ class Shown:
 
 
 @contextlib.contextmanager
-def serving(view: View, *, token: str | None = None, **limits: float) -> Iterator[WebServer]:
-    """Serve a view at a port of its own. Errors that nobody expects fail the test."""
+def serving(view: View, *, token: str | None = None, port: int = 0, **limits: float) -> Iterator[WebServer]:
+    """Serve a view at a port of its own, or at a given one. Errors that nobody expects fail the test."""
     problems: list[str] = []
-    server = WebServer(view, Access(Place("127.0.0.1", 0), token), problems.append, **limits)
+    server = WebServer(view, Access(Place("127.0.0.1", port), token), problems.append, **limits)
     try:
         yield server
     finally:

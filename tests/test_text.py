@@ -1,4 +1,4 @@
-"""Untrusted text is displayed as one printable line of bounded length."""
+"""Untrusted text is displayed as one printable line of bounded length, and numbers have one form each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from places import ROOT
-from superhosts.text import MOST_SHOWN, counted, printable
+from superhosts.text import MOST_SHOWN, at_least, counted, printable, short_count, short_rate
 
 SOURCE = ROOT / "src" / "superhosts"
 # Numbers that are never 1, by the file that shows them.
@@ -87,3 +87,39 @@ def test_one_thing_is_never_called_by_its_plural(source: Path) -> None:
     allowed = ALWAYS_MANY.get(source.name, ())
     found = [place for place in numbers_without_a_singular(source.read_text()) if not any(map(place.count, allowed))]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [
+        (0, 3, "0"),
+        (999, 3, "999"),
+        (1000, 3, "1k"),
+        (9949, 3, "9.95k"),
+        (123_456, 3, "123k"),
+        (999_999, 3, "1M"),
+        (5 * 10**6, 3, "5M"),
+        (500, 6, "500"),
+        (10_020, 6, "10.02k"),
+        (1.5e6, 6, "1.5M"),
+        (3e9, 6, "3G"),
+    ],
+)
+def test_numbers_of_scales(number: float, digits: int, text: str) -> None:
+    assert short_count(number, digits) == text
+
+
+@given(st.integers(0, 10**12 - 10**9))
+def test_three_digits_have_room_in_five_characters(number: int) -> None:
+    assert len(short_count(number, 3)) <= 5
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9500, "9,500"), (12_300, "12 k"), (2.55e6, "2.5 M")])
+def test_rates(number: float, text: str) -> None:
+    assert short_rate(number) == text
+
+
+def test_estimates_without_an_upper_bound() -> None:
+    assert [at_least(1234, 1000), at_least(None, 1000)] == ["1,234", "≥ 1,000"]
+    written = [path.name for path in SOURCE.rglob("*.py") if '"≥ {' in path.read_text()]
+    assert written == ["text.py"]

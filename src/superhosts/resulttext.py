@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from superhosts.pairs import Window
-from superhosts.text import counted, printable
+from superhosts.text import at_least, counted, printable
 from superhosts.times import window_span
 
 SHOWN = 10  # rows
@@ -57,7 +57,7 @@ def _cells(rows: Sequence[Any]) -> list[list[str]]:
     names = [name for name, varies in zip(("side", "direction"), several, strict=True) if varies]
     table = [["host", "peers", "95 %", *names]]
     for row in rows:
-        known = f"≥ {row.peers_low:,}" if row.peers is None else f"{row.peers:,}"
+        known = at_least(row.peers, row.peers_low)
         high = "" if row.peers_high is None else f"{row.peers_low:,}–{row.peers_high:,}"
         interval = "exact" if row.exact else high
         table.append([printable(row.host), known, interval, *(getattr(row.part, name) for name in names)])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_SHOWN = 200  # characters of untrusted text that a message quotes
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _in_shell = False  # True while a command runs
 
 
@@ -28,6 +29,27 @@ def counted(number: float, noun: str, plural: str = "") -> str:
     """Return a number with its noun: 1 host, 2,000 hosts. A plural that is more than an added s is given as well."""
     shown = f"{number:,.0f}" if number == round(number) else f"{number:,g}"
     return f"{shown} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def at_least(number: int | None, low: int) -> str:
+    """Return an estimate: 1,024, or ≥ 900 if only its lower bound is known."""
+    return f"≥ {low:,}" if number is None else f"{number:,}"
+
+
+def short_count(number: float, digits: int = 6) -> str:
+    """Return a number with few characters, for the scale of a figure: 500, 2k, 1.5M. It is rounded to some digits."""
+    rounded = float(f"{number:.{digits}g}")  # before its unit is chosen: 999,999 in three digits is 1M
+    for size, unit in UNITS:
+        if abs(rounded) >= size:
+            return f"{rounded / size:g}{unit}"
+    return f"{rounded:g}"
+
+
+def short_rate(number: float) -> str:
+    """Return a rate, whose unit stands behind it: 950, 12 k, 2.5 M."""
+    if number >= 1e6:
+        return f"{number / 1e6:,.1f} M"
+    return f"{number / 1e3:.0f} k" if number >= 1e4 else f"{number:,.0f}"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from test_cli import on_terminal
 
 from commands import process, start
 from superhosts.cli._console import say, use_log
-from superhosts.cli._progress import Progress, ScanProgress, short_number
+from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.reports.background import Log
 from superhosts.reports.streams import ERASE, raw_stream
 from superhosts.synthetic.capture_writer import write_capture
@@ -194,11 +194,6 @@ def test_nothing_where_none_is_wanted(clock: Clock, on_terminal: bool, capsys: p
         with progress.paused():
             pass
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9500, "9,500"), (12_300, "12 k"), (2.55e6, "2.5 M")])
-def test_rates(number: float, text: str) -> None:
-    assert short_number(number) == text
 
 
 # Commands

@@ -42,7 +42,10 @@ def is_plain(text: str) -> bool:
 
 
 def test_tables_show_names_as_they_are_and_escape_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    sites = [{"site": f"[/red]{NASTY}\ud800", "peers": 7}, {"site": ":smile: [bold]x", "peers": 1}]
+    sites = [
+        {"site": f"[/red]{NASTY}\ud800", "peers": 7, "peers_low": 7},
+        {"site": ":smile: [bold]x", "peers": 1, "peers_low": 1},
+    ]
     for many in (False, True):
         table = Terminal(OutputConsole(), RunKind(many_windows=many))
         table.write(Report(rows=[{**ROW, "sites": sites}], title=f"[/red] {NASTY}", notes=[NASTY]))
@@ -63,7 +66,7 @@ def test_timelines_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_csv_and_json_stay_valid() -> None:
-    row = {**ROW, "host": NASTY + "\ud800", "sites": [{"site": NASTY, "peers": 3}]}
+    row = {**ROW, "host": NASTY + "\ud800", "sites": [{"site": NASTY, "peers": 3, "peers_low": 3}]}
     lines, table = io.StringIO(), io.StringIO()
     JsonLines(lines).write([row])
     Csv(table, tuple(row)).write([row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from cli.test_hosts import NOON, save
 from commands import Run
 from superhosts.alerts.store import AlertStore
+from superhosts.cli import _topfeeds
 from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
 from superhosts.cli.usage.top import SourceOptions, Top
@@ -51,7 +53,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"traffic": EndlessTrafficOptions(window="1m")}, "http://127.0.0.1:9", "--window: not with a web address"),
     ({"wanted": ScanWantedOptions(threshold=5.0)}, "http://127.0.0.1:9", "--threshold: not with a web address"),
     ({"source": SourceOptions(alerts=Path("a"))}, "http://127.0.0.1:9", "--alerts: not with a web address"),
-    ({"naming": NamesOptions(names=True)}, "ARCHIVE", "--names: not with a folder"),
+    ({"naming": NamesOptions(names=True)}, "http://127.0.0.1:9", "--names: not with a web address"),
     ({"traffic": EndlessTrafficOptions(inner=["10.0.0.0/8"])}, "ARCHIVE", "--inner: not with a folder"),
     ({"source": SourceOptions(token_file=Path("t"))}, "ARCHIVE", "--token-file: not with a folder"),
     ({"source": SourceOptions(token_file=Path("t"))}, "synth:flows=1k", "--token-file: only with an address"),
@@ -78,30 +80,31 @@ def test_a_hub_that_is_not_there_yet_is_waited_for() -> None:
     assert isinstance(open_feed(Top(inputs=["http://127.0.0.1:9"])), RemoteFeed)
 
 
-def test_a_folder_is_filled_when_somebody_follows(archive: Path) -> None:
-    AlertStore(archive / "alerts.db").close()
-    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC, wanted=ScanWantedOptions(threshold=100.0)))
+def test_a_folder_is_filled_when_somebody_follows(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, close = [], AlertStore.close
+    monkeypatch.setattr(AlertStore, "close", lambda store: (closed.append(store.path), close(store)))
+    AlertStore(archive / "alerts.db")._database.close()
+    (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
+    wanted, naming = ScanWantedOptions(threshold=100.0), NamesOptions(labels=tmp_path / "labels.csv")
+    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC, wanted=wanted, naming=naming))
     assert isinstance(feed, LocalFeed)
     assert feed.windows() == []
     assert feed.summary()["can"]["alerts"]
     changes: list[int] = []
     feed.follow(lambda: changes.append(1))
     wait_for(lambda: len(feed.windows()) == 2, feed.summary)
-    assert {row["host"] for row in feed.window()["rows"]} == {"10.0.0.1", "10.1.0.3"}
+    assert {row["host"]: row["label"] for row in feed.window()["rows"]} == {"10.0.0.1": "office", "10.1.0.3": None}
     assert len(changes) == 2
+    assert closed == []
     feed.close()
+    assert closed == [archive / "alerts.db"]
 
 
 def test_alerts_that_are_named_must_exist(archive: Path) -> None:
     with pytest.raises(InputError, match="no alerts are kept here"):
         open_feed(Top(inputs=[str(archive)], source=SourceOptions(alerts=archive / "none")))
-
-
-def test_alerts_that_cannot_be_read_are_left_out(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (archive / "alerts.db").write_bytes(b"no database, but long enough to be taken for one" * 30)
-    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC))
-    assert not feed.summary()["can"]["alerts"]
-    assert "no alerts are shown" in capsys.readouterr().err
 
 
 def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
@@ -134,6 +137,39 @@ def test_an_empty_folder_waits_for_sketches(tmp_path: Path) -> None:
     feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC))
     assert not isinstance(feed, LiveFeed)
     assert feed.summary()["newest"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (InputError("cannot be read", file="a.pcap"), "a.pcap: cannot be read"),
+        (MemoryError(), "out of memory; use less --memory"),
+        (ZeroDivisionError("by zero"), "counting has failed (ZeroDivisionError('by zero')): please report this"),
+    ],
+)
+def test_a_feed_whose_counting_fails_is_not_live(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    words: str,
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(_topfeeds, "run_scan", fail)
+    feed = open_feed(Top(inputs=[str(write(tmp_path / "a.pcap", talk("10.0.0.7", 15)))], cube=PUBLIC))
+    assert isinstance(feed, LiveFeed)
+    ended = threading.Event()
+    feed.on_end = ended.set
+    feed.follow(lambda: None)
+    wait_for(ended.is_set, "the end")
+    assert feed.lost == words
+    assert [str(each) for each in feed.errors.found] == [words]
+    told = capsys.readouterr().err
+    assert words in told
+    assert ("Traceback" in told) == isinstance(error, ZeroDivisionError)
+    feed.close()
 
 
 def test_a_feed_that_is_closed_before_it_has_begun_ends(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from superhosts.evaluation import drawing
-from superhosts.evaluation.drawing import Note, caption, key_words, short_count
+from superhosts.evaluation.drawing import Note, caption, key_words
 from superhosts.evaluation.hostfigures import (
     MOST_HOSTS,
     Columns,
@@ -106,8 +106,7 @@ def test_columns_show_how_a_number_comes_about(axes: Any) -> None:
     assert axes.get_title(loc="left") == "estimated: 2,000 peers (1,970 to 2,030)"
 
 
-def test_short_numbers_and_keys() -> None:
-    assert [short_count(each) for each in (0, 500, 2000, 1.5e6, 3e9)] == ["0", "500", "2k", "1.5M", "3G"]
+def test_keys_and_captions() -> None:
     public = fingerprint(DEFAULT_KEY)
     assert key_words([public]) == "public key"
     assert key_words(["0123456789abcdef", public, public]).startswith("key 01234567")

@@ -29,7 +29,7 @@ from evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
 from superhosts.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
 from superhosts.evidence.sample import Evidence
-from superhosts.evidence.summary import Share
+from superhosts.evidence.summary import Service, Share, service_text
 from superhosts.evidence.verdicts import Judge
 from superhosts.pairs import Part
 
@@ -122,6 +122,18 @@ def test_errors_of_a_router_are_no_scan() -> None:
     found = verdict(scene.packets + background())
     assert (found.pattern, found.summary.opened.hits) == ("unknown", 0)
     assert found.summary.fields()["ports"] == [{"port": "icmp", "at": None, "share": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        (Service(TCP, 22, at_host=False), "tcp/22 at the peer 97 %"),
+        (Service(UDP, 53, at_host=True), "udp/53 at the host 97 %"),
+        (Service(ICMP, None, at_host=False), "icmp 97 %"),
+    ],
+)
+def test_services_in_words(service: Service, words: str) -> None:
+    assert service_text({"port": service.name, "at": service.place, "share": 0.972}) == words
 
 
 def test_packets_that_were_cut_before_their_ports_have_no_service() -> None:

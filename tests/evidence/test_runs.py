@@ -145,7 +145,7 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     explained = run("explain", saved, as_text(HOST)).out
     assert "horizontal scan: it asks, 96 % do not answer" in explained
     assert "from 300 pairs, all of its pairs; peers in" in explained
-    assert "services: tcp/22 at the peer 100%" in explained
+    assert "services: tcp/22 at the peer 100 %" in explained
     plain = run("scan", path, "--json", "--quiet", "--top", 1)
     assert "pattern" not in json.loads(plain.out)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
 from superhosts.reports.table import INTERVAL
-from superhosts.top.columns import MARK, header_line, host_line, lay_out
-from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, short_count, sparkline
-from superhosts.top.feed import LinkError
+from superhosts.top.columns import MARK, header_line, host_line, lay_out, peers_text
+from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
+from superhosts.top.hostpage import host_page
 from superhosts.top.hosts import filtered, host_rows, ordered
 from superhosts.top.lists import alert_items, list_table, site_items
 from top.scene import HOSTS, row
@@ -73,7 +73,11 @@ def test_every_window_is_in_the_chart(found: list[tuple[int, int, int]], width: 
     bands = [Band(start, start + 1, low, low + more) for start, low, more in found]
     lines = chart(bands, width, height)
     assert [len(line) for line in lines] == [width] * height
-    assert any(cell for line in dots(lines) for cell in line)
+    first, last = min(band.start for band in bands), max(band.end for band in bands)
+    grid, scale = dots(lines), 2 * width / (last - first)
+    for band in bands:  # Its ends are rounded to columns.
+        columns = range(math.floor((band.start - first) * scale), math.ceil((band.end - first) * scale) + 1)
+        assert any(line[column] for line in grid for column in columns if column < 2 * width)
 
 
 def test_the_line_of_windows() -> None:
@@ -81,14 +85,6 @@ def test_the_line_of_windows() -> None:
     assert line.plain == "▁▅█"
     assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["▅"]
     assert sparkline([0, 0], None).plain == "▁▁"
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.0k"), (9949, "9.9k"), (9999, "10k"), (123_456, "123k"), (5 * 10**6, "5.0M")],
-)
-def test_short_numbers(number: int, text: str) -> None:
-    assert short_count(number) == text
 
 
 def test_lines_are_cut_by_cells_not_by_characters() -> None:
@@ -119,13 +115,14 @@ rows_of_hosts = st.lists(
 )
 
 
-@given(rows_of_hosts, st.integers(24, 200))
+@given(rows_of_hosts, st.integers(MARK + 1, 200))
 def test_lines_of_any_hosts_fit_into_any_width(rows: list[dict[str, Any]], width: int) -> None:
     found = host_rows(rows)
     layout = lay_out(found, width)
     for each in found:
         line = host_line(each, layout, is_chosen=False).plain
-        assert cell_len(line) <= max(width, MARK + layout.widths["host"] + 2 + layout.widths["peers"])
+        assert cell_len(line) <= width
+        assert "peers" not in layout.widths or peers_text(each) in line
         assert line.isprintable()
         assert cell_len(line) == cell_len(header_line(layout, "peers").plain)
 
@@ -153,6 +150,12 @@ def test_a_saturated_host_and_an_exact_one() -> None:
     assert INTERVAL not in lay_out(rows[:1], 80).widths
 
 
+def test_a_protocol_without_ports_is_at_nobody() -> None:
+    scanner = row(*HOSTS[0])
+    page = host_page({"rows": [scanner]}, None, 80).plain
+    assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
+
+
 def test_rows_that_differ_in_direction_say_so() -> None:
     both = [row("10.0.0.1", "", "", 900, 0.1, ()) | {"direction": way} for way in ("in", "out")]
     rows = host_rows(both)
@@ -169,20 +172,20 @@ def test_prefixes_filter_hosts_and_prefixes() -> None:
     assert [each.host for each in filtered(rows, "nonsense/99")] == []
 
 
-@pytest.mark.parametrize("wrong", [[{}], [{"host": "a"}], [5], [row("a", "", "", 1, 0.1, ()) | {"peers": "many"}]])
-def test_rows_that_are_none(wrong: Any) -> None:
-    with pytest.raises(LinkError, match="no rows of hosts"):
-        host_rows(wrong)
-
-
 def test_sites_of_which_little_is_known() -> None:
-    shown = {"sites": ["ams"], "missing": ["lon"]}
-    items = site_items([{"site": "fra", "seen": 1000.0, "clock": -7.0, "mismatch": "too old"}], shown, 1090.0)
-    assert [(item.cells["site"], item.cells["in the window"], item.is_urgent) for item in items] == [
+    sites = [
+        {"site": "ams", "in_window": True, "seen": float("nan"), "spool_sketches": 10**400, "spool_bytes": "many"},
+        {"site": "fra", "in_window": None, "seen": 1000.0, "clock": -7.0, "mismatch": "too old"},
+        {"site": "lon", "in_window": False, "spool_sketches": 2, "spool_bytes": "many"},
+    ]
+    items = site_items(sites, 1090.0)
+    assert [(item.cells["site"], item.cells["newest window"], item.is_urgent) for item in items] == [
         ("lon", "missing", True),
         ("ams", "yes", False),
         ("fra", "no", True),
     ]
+    assert (items[0].cells["heard"], items[0].cells["spool"]) == ("–", "2 (0 B)")
+    assert (items[1].cells["heard"], items[1].cells["spool"]) == ("–", "–")
     assert (items[2].cells["heard"], items[2].cells["clock"]) == ("90 s ago", "-7.0 s")
     for width in (20, 40, 80, 200):
         table = list_table(items, width)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from superhosts.alerts.store import AlertStore
-from superhosts.errors import UsageError
 from superhosts.pairs import Window
 from superhosts.selection import Selection
+from superhosts.top import app as program
 from superhosts.top.app import TopApp
 from superhosts.top.feed import LinkError, LocalFeed
 from superhosts.top.grid import Grid, Line
-from superhosts.top.screens import AlertsScreen, HostScreen, SitesScreen
+from superhosts.top.screens import AlertsScreen, AskingScreen, HostScreen, ListScreen, SitesScreen
 from superhosts.views.board import Board, Shown, points_of
+from superhosts.views.folder import BusyError
 from superhosts.views.view import View
 from top import scene
 from top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, SceneFeed, make_view, ready, row
@@ -76,13 +78,21 @@ def test_the_picture_of_the_documentation_is_up_to_date() -> None:
     assert "url(http" not in IMAGE.read_text(encoding="utf-8").replace('"', "")
 
 
-@pytest.mark.parametrize("size", [(40, 12), (20, 8), (10, 5), (200, 60)])
-def test_any_size_shows_the_first_host(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("size", "begins"),
+    [
+        ((200, 60), "▸!10.20.4.17       reception-pc"),
+        ((40, 12), "▸!10.20.4.17       18,402"),
+        ((20, 8), "▸!10.20.4.…  18,402"),
+        ((10, 5), "▸!10.20…"),
+    ],
+)
+def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
     app = TopApp(SceneFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         shown = lines(app)
-        assert any("10.20.4.17"[: max(size[0] - 12, 1)] in line for line in shown)
+        assert shown[3].startswith(begins)
         assert all(len(line) <= size[0] for line in shown)
         for key in ("enter", "escape", "a", "escape", "h", "escape", "question_mark", "escape"):
             await press(pilot, key)
@@ -347,9 +357,15 @@ def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
         await press(pilot, "a")
         assert isinstance(app.screen, AlertsScreen)
         assert "0 open alerts, 0 closed, 1 muted" in lines(app)[0]
+        assert store.unmute("10.0.0.0/32", "")  # by somebody else, meanwhile
         await press(pilot, "u")
         await ready(pilot, lambda: "0 muted" in lines(app)[0])
+        assert [each.message for each in app._notifications][-1:] == ["10.0.0.0/32 was not muted any more"]
+        store.mute("10.0.0.0/32", "", time.time() + 60)
+        await press(pilot, "r", "u")
+        await ready(pilot, lambda: "0 muted" in lines(app)[0])
         assert store.muted() == []
+        assert len(app._notifications) == 2  # the first told that it was muted
 
     drive(app, act)
 
@@ -422,30 +438,108 @@ def test_an_empty_view_waits_for_its_first_window() -> None:
     drive(app, act)
 
 
-def test_answers_that_make_no_sense_are_a_lost_link() -> None:
-    feed = LocalFeed(make_view())
-    feed.window = lambda *_: {"rows": [{"host": "10.0.0.1"}]}  # type: ignore[method-assign,assignment]
-    app = TopApp(feed)
+class BusyFeed(LocalFeed):
+    """A feed over sketches that answers nothing about a host as long as it is busy."""
 
-    async def act(pilot: Any) -> None:
-        assert "no rows of hosts" in app.lost
+    is_busy = True
 
-    drive(app, act)
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.asked = 0
+        self.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+
+    def host(self, host: str) -> Any:
+        self.asked += 1
+        if self.is_busy:
+            raise BusyError("other questions are being answered")
+        return super().host(host)
 
 
-def test_a_host_that_cannot_be_asked_is_told() -> None:
-    def refuse(host: str) -> Any:
-        raise UsageError("other questions are being answered")
-
-    feed = LocalFeed(make_view())
-    feed.host = refuse  # type: ignore[method-assign]
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)
+    feed = BusyFeed(make_view())
     app = TopApp(feed)
 
     async def act(pilot: Any) -> None:
         await press(pilot, "enter")
         assert "other questions are being answered" in lines(app)[0]
+        feed.is_busy = False
+        if by_hand:
+            await press(pilot, "r")
+        await ready(pilot, lambda: "36 windows, reported in 36" in "\n".join(lines(app)))
+        assert "other questions" not in lines(app)[0]
+        asked = feed.asked
+        for _ in range(3):
+            app._look_if_lost()
+            await ready(pilot, lambda: True)
+        assert feed.asked == asked  # There is an answer for this window.
+        await press(pilot, "r")
+        assert feed.asked == asked + 1
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
+
+    drive(app, act)
+
+
+def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 1e6)
+    view = make_view(3)
+    feed = BusyFeed(view)
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "enter")
+        feed.is_busy = False
+        view.board.put(scene.shown(WINDOWS - 1))  # the same window
+        await ready(pilot, lambda: "3 windows, reported in 3" in "\n".join(lines(app)))
+        assert feed.asked == 2
+
+    drive(app, act)
+
+
+def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 0.1)
+    failures = [LinkError("no answer")] * 3
+    feed = SceneFeed(make_view())
+    plain = feed.list_sites
+
+    def list_sites() -> Any:
+        if failures:
+            raise failures.pop()
+        return plain()
+
+    feed.list_sites = list_sites  # type: ignore[method-assign]
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "h")
+        await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
+
+    drive(app, act)
+
+
+def test_all_screens_have_what_a_screen_needs() -> None:
+    """Screens have a metaclass of their own, so that Python itself does not look for methods that are missing."""
+
+    def below(kind: type) -> set[type]:
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    def missing(kind: type) -> set[str]:
+        return {name for name in dir(kind) if getattr(getattr(kind, name, None), "__isabstractmethod__", False)}
+
+    assert missing(AskingScreen) == {"ask", "take"}
+    assert missing(ListScreen) == {"ask", "heading", "items"}
+    assert {kind for kind in below(AskingScreen) if missing(kind)} == {AskingScreen, ListScreen}
+
+
+def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
+    app = TopApp(SceneFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await app.screen.query("*").remove()
+        app._look_if_lost()
+        await press(pilot, "r")
 
     drive(app, act)
 
@@ -475,8 +569,6 @@ def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import superhosts.top.app as program
-
     drawn: list[Any] = []
     plain = program.host_line
     monkeypatch.setattr(program, "host_line", lambda *given, **more: drawn.append(given) or plain(*given, **more))

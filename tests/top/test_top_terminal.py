@@ -21,10 +21,10 @@ import pytest
 
 import packets as p
 from cli.test_hosts import NOON, save
+from dashboards import serving
 from netns import namespace
 from superhosts.views.filling import AGAIN
 from top.scene import make_view
-from top.webview import served
 from traffic import MINUTES, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -211,11 +211,11 @@ def test_an_interface_that_does_not_exist_is_an_error() -> None:
 
 def test_a_web_address(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    with served(make_view(3), token="secret") as web:
-        with on_terminal(web.address) as top:
+    with serving(make_view(3), token="secret") as web:
+        with on_terminal(web.url) as top:
             assert top.ends() == 2
             assert "--token-file" in top.text
-        with on_terminal(web.address, "--token-file", tmp_path / "token") as top:
+        with on_terminal(web.url, "--token-file", tmp_path / "token") as top:
             top.until("hub fra", "10.20.4.17", "● live", "missing: lon")
             top.press("q")
             assert top.ends() == 0

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
-from superhosts.cli._console import say, say_error, use_log_format
+from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
 from superhosts.compiling import before_compiling
@@ -276,7 +276,7 @@ def main() -> None:
         say("superhosts: interrupted")
         sys.exit(130)
     except MemoryError:
-        say_error("out of memory; use less --memory")
+        say_error(OUT_OF_MEMORY)
         sys.exit(2)
     finally:
         flush_stderr()

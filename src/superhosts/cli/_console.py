@@ -28,6 +28,7 @@ class Log(Protocol):
         """Return how many lines wait, and how many were dropped."""
 
 
+OUT_OF_MEMORY = "out of memory; use less --memory"
 _log: Log | None = None
 _is_json = False
 _status = ""  # the last line of the terminal, which is no message: how far the work is

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from superhosts.alerts.store import AlertStore
 from superhosts.cli._console import tell
+from superhosts.cli._folderview import follow_folder, site_list
 from superhosts.cli._options import AlertOptions, DashboardOptions, check_no_conflict
+from superhosts.cli._token import read_token
 from superhosts.durable import exposure_warning, write_private
-from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.fleet.roster import is_wrong
+from superhosts.errors import MissingExtraError, OutputError
 from superhosts.metrics.address import parse_place
 from superhosts.notices import Notice
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.fanout import Destinations
 from superhosts.views.board import Board
-from superhosts.views.filling import REST
 from superhosts.views.folder import SketchFolder
 from superhosts.views.view import View
 from superhosts.web.access import LEAST_TOKEN, Access, is_loopback, new_token
@@ -48,7 +46,7 @@ class Dashboard:
         else:
             check_installed(name)
         if options.web_token_file is not None and options.web_token_file.exists():
-            read_token(options.web_token_file)
+            _read_token(options.web_token_file)
 
     def show_hub(
         self, monitor: Monitor, options: HubOptions, outputs: Destinations, merging: Hub, roster: Roster
@@ -110,7 +108,10 @@ class Dashboard:
         stop = threading.Event()
         try:
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
-            view.start_filling(stop, tell, follow=follow, rest=0.2 if follow else REST)
+            if follow:
+                follow_folder(view, stop, tell)
+            else:
+                view.start_filling(stop, tell, follow=False)
             yield
         finally:
             stop.set()
@@ -135,7 +136,7 @@ class Dashboard:
                 raise OutputError(f"{path}: the token cannot be kept: {error.strerror}") from None
         if warning := exposure_warning(path):
             tell(warning)
-        return read_token(path), f"; it asks for the token in {path}"
+        return _read_token(path), f"; it asks for the token in {path}"
 
 
 def check_installed(name: str) -> None:
@@ -147,49 +148,8 @@ def check_installed(name: str) -> None:
         raise MissingExtraError(name, "web") from error
 
 
-def read_token(path: Path) -> str:
-    """Return the token of a file. Raise UsageError if there is none, or it is too short."""
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--web-token-file {path}: cannot be read: {error}") from None
-    if len(token) < LEAST_TOKEN or not token.isprintable() or " " in token:
-        raise UsageError(
-            f"--web-token-file {path}: a token is one word of at least {LEAST_TOKEN} characters; without the file, one "
-            "is made"
-        )
-    return token
-
-
-def site_list(sites: dict[str, dict[str, Any]], board: Board) -> list[dict[str, Any]]:
-    """Return what is known of each site, and whether it is in the newest window."""
-    newest = board.newest
-    there, missing = (set(), set()) if newest is None else (set(newest.sites), set(newest.missing))
-    names = sorted({*sites, *there, *missing})
-    return [
-        {
-            "site": name,
-            "in_window": True if name in there else False if name in missing else None,
-            **sites.get(name, {}),
-            "clock_wrong": is_wrong(sites.get(name, {}).get("clock")),
-        }
-        for name in names
-    ]
-
-
-def sites_in(state: Path) -> Callable[[Board], list[dict[str, Any]]] | None:
-    """Return the function that reads what a hub has written of its sites; None if this is no hub's folder."""
-    path = state / "status.json"
-
-    def read(board: Board) -> list[dict[str, Any]]:
-        content: Any = None
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            content = json.loads(path.read_bytes())
-        sites = content.get("sites") if isinstance(content, dict) else None
-        found = sites if isinstance(sites, dict) else {}
-        return site_list({name: each for name, each in found.items() if isinstance(each, dict)}, board)
-
-    return read if path.is_file() else None
+def _read_token(path: Path) -> str:
+    return read_token(path, "--web-token-file", least=LEAST_TOKEN, advice="; without the file, one is made")
 
 
 def _alerts(options: AlertOptions) -> AlertStore | None:

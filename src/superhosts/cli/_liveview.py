@@ -16,7 +16,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from superhosts.cli._progress import short_number
 from superhosts.cli._reports import report_of
 from superhosts.memory import memory_used
 from superhosts.pairs import Window
@@ -25,7 +24,7 @@ from superhosts.reports.base import Report
 from superhosts.reports.rows import Row
 from superhosts.reports.table import body_lines, cells_of, columns_of, header_line, widths_of
 from superhosts.reports.terminal import OutputConsole, Terminal, width_of
-from superhosts.text import counted, printable
+from superhosts.text import counted, printable, short_rate
 from superhosts.units import SECOND, format_size
 
 REDRAWN = 0.5  # seconds between two drawings
@@ -122,7 +121,7 @@ class LiveView:
 
     def _lines(self, run: Scan, packets: int) -> Iterator[tuple[str, str]]:
         names = ", ".join(dict.fromkeys(printable(source.name) for source in run.sources))
-        yield f"{names}   {short_number(self._rate)} packets/s   {_state(run, packets)}", "reverse"
+        yield f"{names}   {short_rate(self._rate)} packets/s   {_state(run, packets)}", "reverse"
         yield "", ""
         room = max(self._console.height - OTHER_LINES - CLOSED * (HOSTS + 2), HOSTS)
         window = run.open_window()

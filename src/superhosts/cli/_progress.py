@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from superhosts.cli._console import say, show_status
 from superhosts.sources.base import Source
+from superhosts.text import short_rate
 
 Item = TypeVar("Item")
 REDRAWN = 0.1  # seconds between two drawings of a bar
@@ -150,7 +151,7 @@ class ScanProgress(Progress):
         if self._is_due():
             seconds = self._last - self._began
             count = [] if self._total else [f"{packets:,} packets"]
-            rate = [f"{short_number(packets / seconds)} packets/s"] if seconds > 0 else []
+            rate = [f"{short_rate(packets / seconds)} packets/s"] if seconds > 0 else []
             self._draw(position, [self._amount(position), *count, *rate])
 
     def _amount(self, done: float) -> str:
@@ -158,13 +159,6 @@ class ScanProgress(Progress):
         digits = 0 if size == 1 else 1
         whole = "" if self._total is None else f" of {self._total / size:,.{digits}f}"
         return f"{done / size:,.{digits}f}{whole} {name}"
-
-
-def short_number(number: float) -> str:
-    """Return a rate: 950, 12 k, 2.5 M."""
-    if number >= 1e6:
-        return f"{number / 1e6:,.1f} M"
-    return f"{number / 1e3:.0f} k" if number >= 1e4 else f"{number:,.0f}"
 
 
 def _is_terminal() -> bool:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.cli._console import say
-from superhosts.cli._progress import short_number
 from superhosts.notices import Notice
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
 from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
-from superhosts.text import counted
+from superhosts.text import counted, short_rate
 
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
 # Why packets did not become pairs, by the name of the counter.
@@ -173,7 +172,7 @@ def _export_losses(exports: Sequence[Mapping[str, Any]]) -> list[str]:
 def _speed(totals: RunTotals) -> str:
     rate = totals.counters.packets / max(totals.seconds, 1e-9)
     seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
-    return f"in {seconds} s ({short_number(rate)} {noun_of(totals.counters)}s/s)"
+    return f"in {seconds} s ({short_rate(rate)} {noun_of(totals.counters)}s/s)"
 
 
 def warn_of_late(counters: Counters) -> None:

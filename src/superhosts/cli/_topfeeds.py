@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,39 +14,36 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from superhosts.alerts.store import AlertStore
 from superhosts.annotating.annotator import Annotator
 from superhosts.cli._capturing import use_filter
-from superhosts.cli._console import fail_with, tell
-from superhosts.cli._keys import given_key, key_for_sketches
+from superhosts.cli._console import OUT_OF_MEMORY, fail_with, say
+from superhosts.cli._folderview import folder_view, follow_folder
+from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._liveview import OpenWindow
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli._outputs import naming_of
 from superhosts.cli._service import STATUS
 from superhosts.cli._settings import make_settings
+from superhosts.cli._token import read_token
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
 from superhosts.cli.usage.top import Top
-from superhosts.detectors.arguments import check_threshold
-from superhosts.durable import read_json
 from superhosts.errors import SuperhostsError, UsageError
+from superhosts.notices import ERROR, Notice
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
-from superhosts.selection import Selection
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.opening import open_inputs
 from superhosts.text import printable
 from superhosts.top.feed import Feed, LocalFeed
-from superhosts.top.remote import RemoteFeed, read_token
+from superhosts.top.remote import RemoteFeed
 from superhosts.views.board import Board
-from superhosts.views.folder import SketchFolder
-from superhosts.views.view import Json, View
+from superhosts.views.view import View
 
-ALERT_FILES = ("alerts.db", "alerts.sqlite")
 OPEN = "open"  # a note on a window that is not over
 ENDED = "the input has ended"
 PATIENCE = 10.0  # seconds in which a run that was stopped should end
@@ -118,7 +116,8 @@ def _address(options: Top) -> Feed:
     others = _changed(options.traffic, options.wanted, options.cube, options.naming)
     others |= {"--alerts": options.source.alerts, "--memory-total": options.memory_total}
     check_no_conflict(others, "not with a web address: the program there was started with its own options")
-    feed = RemoteFeed(options.inputs[0], read_token(options.source.token_file))
+    file = options.source.token_file
+    feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
     with contextlib.suppress(OSError), _unless_lost():
         feed.summary()
     return feed
@@ -136,52 +135,28 @@ def _unless_lost() -> Iterator[None]:
 
 
 def _folder(options: Top, path: Path) -> Feed:
-    others = _changed(options.traffic, options.cube, options.naming, but=OF_FOLDERS)
+    others = _changed(options.traffic, options.cube, but=OF_FOLDERS)
     others |= {"--token-file": options.source.token_file}
     check_no_conflict(others, "not with a folder of sketches, which were made with their own options")
-    selection = Selection.of_scan(options.wanted.threshold, options.wanted.top)
-    if selection.threshold is not None:
-        check_threshold(selection.threshold, "--threshold")
-    board, stop = Board(), threading.Event()
-    folder = SketchFolder(path, given_key(options.cube.key_file), memory=options.memory_total)
-    is_hub = (path / STATUS).exists()
-    view = View(
-        f"{'hub' if is_hub else 'sketches'} {path}",
-        board,
-        lambda: selection,
-        is_live=is_hub,
-        folder=folder,
-        alerts=_alerts(path, options.source.alerts),
-        sites=(lambda: _sites(path / STATUS)) if is_hub else None,
+    view = folder_view(
+        path,
+        options.wanted,
+        naming=options.naming,
+        alerts=options.source.alerts,
+        key_file=options.cube.key_file,
+        memory=options.memory_total,
     )
+    stop = threading.Event()
 
     def start() -> None:
-        view.start_filling(stop, lambda _: None, follow=True)  # The screen shows what cannot be shown.
+        follow_folder(view, stop, lambda _: None)  # The screen shows what cannot be shown.
 
-    return LocalFeed(view, start=start, close=stop.set)
+    def close() -> None:
+        stop.set()
+        if view.alerts is not None:
+            view.alerts.close()
 
-
-def _alerts(folder: Path, named: Path | None) -> AlertStore | None:
-    if named is not None:
-        return AlertStore(named, must_exist=True)
-    for path in (folder / name for name in ALERT_FILES):
-        if path.is_file():
-            try:
-                return AlertStore(path)
-            except SuperhostsError as error:  # Nobody has asked for them.
-                tell(f"no alerts are shown: {error}")
-    return None
-
-
-def _sites(path: Path) -> list[Json]:
-    """Return what a hub has written about its sites."""
-    try:
-        status = read_json(path)
-    except (OSError, ValueError):
-        return []
-    sites: Any = status.get("sites") if isinstance(status, dict) else None
-    known = sites.items() if isinstance(sites, dict) else ()
-    return [{"site": name, **facts} for name, facts in known if isinstance(facts, dict)]
+    return LocalFeed(view, start=start, close=close)
 
 
 def _changed(*groups: Any, but: tuple[str, ...] = ()) -> dict[str, object]:
@@ -226,14 +201,24 @@ class LiveFeed(LocalFeed):
         return str(self.errors.found[-1]) if self.errors.found else ""
 
     def _run(self) -> None:
-        how = scan_options(self._sources, self._settings, joins_short=False, grace=parse_seconds(self._options.grace))
-        manner = Manner(view=self._shown, quiet=True, run=replace(how, leaves_open=False))
         try:
-            run_scan(self._sources, self._settings, self._outputs, self.errors, manner)
+            self._count()
         except SuperhostsError as error:
             self.errors.add(error)
-        self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED
-        self.on_end()
+        except MemoryError:
+            self.errors.add(SuperhostsError(OUT_OF_MEMORY))
+        except Exception as error:
+            for line in traceback.format_exc().splitlines():
+                say(Notice(line, "traceback", ERROR))
+            self.errors.add(SuperhostsError(f"counting has failed ({error!r}): please report this"))
+        finally:  # or the screen would say that it is live
+            self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED
+            self.on_end()
+
+    def _count(self) -> None:
+        how = scan_options(self._sources, self._settings, joins_short=False, grace=parse_seconds(self._options.grace))
+        manner = Manner(view=self._shown, quiet=True, run=replace(how, leaves_open=False))
+        run_scan(self._sources, self._settings, self._outputs, self.errors, manner)
 
     def _stop(self) -> None:
         self._shown.stop()

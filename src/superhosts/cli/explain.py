@@ -21,6 +21,7 @@ from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.evaluation.drawing import prepare_file
 from superhosts.evaluation.hostfigures import Columns, draw_columns, draw_history, draw_hosts
+from superhosts.evidence.summary import service_text
 from superhosts.evidence.verdicts import judge_of
 from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
@@ -209,8 +210,7 @@ def _print_evidence(row: Row) -> None:
     if "evidence" not in row:
         return
     facts, console = row["evidence"], OutputConsole()
-    places = {"host": " at the host", "peer": " at the peer", None: ""}
-    ports = ", ".join(f"{each['port']}{places[each['at']]} {each['share']:.0%}" for each in facts["ports"])
+    ports = ", ".join(map(service_text, facts["ports"]))
     nets = ", ".join(f"{count:,} {net}" for net, count in facts["nets"].items())
     of_all = "all of its pairs" if facts["complete"] else "a sample of its pairs"
     lines = [

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.hashing import DEFAULT_KEY, fingerprint
 from superhosts.replacing import output_errors, replaceable, replacing
+from superhosts.text import short_count
 
 WIDTH = 3.4  # inches: one column of a paper with two
 CAPTION_WIDTH = 62  # characters of a line under a figure
@@ -194,11 +195,3 @@ def show_thousands(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: short_count(value))
     axis.set_minor_formatter(NullFormatter())
-
-
-def short_count(value: float) -> str:
-    """Write a number with k or M: 500, 2k, 1.5M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -43,6 +44,7 @@ MAIN_PORTS = 5
 CONFIDENCE = 1.96  # of a share's bounds
 LEAST_TWO_WAY = 0.5  # of the connections: if fewer show both directions, the other one takes another way
 NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
+PLACES = {"host": " at the host", "peer": " at the peer"}
 
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
@@ -296,6 +298,11 @@ class Summaries:
         chosen = peers[np.argsort(rows)[:SAMPLE_PEERS]].tolist()
         make = ipaddress.IPv4Address if self._family == 4 else ipaddress.IPv6Address
         return [str(make(number)) for number in sorted(high << 64 | low for high, low in chosen)]
+
+
+def service_text(field: Mapping[str, Any]) -> str:
+    """Return one of the services in a row's evidence for people: tcp/22 at the peer 97 %, icmp 3 %."""
+    return f"{field['port']}{PLACES.get(field['at'], '')} {100 * field['share']:.0f} %"
 
 
 def _service(word: int, at_host: bool) -> Service:

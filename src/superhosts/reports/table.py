@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 
 from superhosts.reports.rows import Row
-from superhosts.text import printable
+from superhosts.text import at_least, printable
 from superhosts.zone import shows_local
 
 NAMED = 4  # sites that a table names per host
@@ -156,13 +156,16 @@ def _seen_by(sites: list[Row]) -> str:
 
 def peers_text(row: Row) -> str:
     """Format the peers of a row or of a site in it; of a saturated host only a lower bound is known."""
-    return f"≥ {row['peers_low']:,}" if row["peers"] is None else f"{row['peers']:,}"
+    return at_least(row["peers"], row["peers_low"])
 
 
 def interval(row: Row) -> str:
-    """Format an interval. An exact number has none, and neither has a saturated host."""
-    if row["exact"]:
+    """Format the interval of a row."""
+    return interval_words(row["peers_low"], row["peers_high"], is_exact=row["exact"])
+
+
+def interval_words(low: int, high: int | None, *, is_exact: bool) -> str:
+    """Format an interval. An exact number has none, and neither has a saturated host, whose `high` is None."""
+    if is_exact:
         return "exact"
-    if row["peers_high"] is None:
-        return "saturated"
-    return f"{row['peers_low']:,} – {row['peers_high']:,}"
+    return "saturated" if high is None else f"{low:,} – {high:,}"

@@ -26,7 +26,7 @@ from superhosts.top.feed import Feed, Looker, Snapshot, span_of
 from superhosts.top.grid import Grid, Line
 from superhosts.top.heading import Where, keys_line, status_line, title_line, why_empty
 from superhosts.top.hosts import ORDERS, HostRow, filtered, host_rows, ordered
-from superhosts.top.screens import AlertsScreen, HostScreen, SitesScreen
+from superhosts.top.screens import AlertsScreen, AskingScreen, HostScreen, SitesScreen
 
 KEYS = (
     ("↵", "host"),
@@ -96,9 +96,14 @@ class HostsScreen(Screen[None]):
         self._layout = NO_LAYOUT
         self.call_after_refresh(self.show)
 
+    @property
+    def _is_there(self) -> bool:
+        """True if there is something to draw on: not before the screen is put together, nor after it was removed."""
+        return self.is_mounted and bool(self.query("#empty"))
+
     def show(self) -> None:
         """Show the snapshot that the program has."""
-        if not self.is_mounted:
+        if not self._is_there:
             return
         snapshot, where = self._top.snapshot, self._top.where
         grid = self.query_one(Grid)
@@ -123,7 +128,7 @@ class HostsScreen(Screen[None]):
 
     def show_messages(self) -> None:
         """Show what may have changed without a new window."""
-        if self.is_mounted:
+        if self._is_there:
             self._explain()
             self.refresh_lines()
 
@@ -303,6 +308,8 @@ class TopApp(App[None]):
     def _look_if_lost(self) -> None:
         if self.lost or self._looker.is_due:
             self.look()
+        elif isinstance(self.screen, AskingScreen) and self.screen.has_failed:
+            self.screen.look()
         self._hosts.show_messages()
 
     def look(self) -> None:
@@ -326,8 +333,8 @@ class TopApp(App[None]):
         finally:
             self._is_looking = False
         self._hosts.show()
-        if self.screen is not self._hosts and isinstance(self.screen, HostScreen | AlertsScreen | SitesScreen):
-            self.screen.look_again()
+        if isinstance(self.screen, AskingScreen):
+            self.screen.look_if_changed()
 
     def _take(self, snapshot: Snapshot, rows: list[HostRow]) -> None:
         self._error = ""
@@ -374,10 +381,12 @@ class TopApp(App[None]):
     def action_redraw(self) -> None:
         """Look again, and draw the whole screen."""
         self.look()
+        if isinstance(self.screen, AskingScreen):
+            self.screen.look()
         self.refresh(layout=True)
 
     def _open(self, screen: Screen[None]) -> None:
         if isinstance(self.screen, HostsScreen):
             self.push_screen(screen)
-        elif isinstance(self.screen, HostScreen | AlertsScreen | SitesScreen):
+        elif isinstance(self.screen, AskingScreen):
             self.switch_screen(screen)

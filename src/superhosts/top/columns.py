@@ -1,7 +1,7 @@
 """The table of hosts: which columns fit into a width, and the line of each host.
 
 An address is never cut while there is room for it and its number. When a terminal is narrow, intervals become short
-first, and then columns go in this order: sites, names, patterns, intervals, bars.
+first, and then columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from superhosts.reports.table import INTERVAL
+from superhosts.reports.table import INTERVAL, interval_words
+from superhosts.text import at_least
 from superhosts.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.top.hosts import HostRow
 
@@ -21,6 +22,7 @@ MARK = 2  # cells for the mark of the cursor
 LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
 LEAST_NAME, WIDE_NAME = 10, 32
 LEAST_SITES, WIDE_SITES = 6, 28
+SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
 LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
 RIGHT = ("peers", INTERVAL)  # aligned to the right
 SHORT = "95 %"  # the title of intervals where there is little room
@@ -60,7 +62,11 @@ def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> 
         needed.pop(INTERVAL, None)
     for name in ("host", "peers"):
         needed[name] = max(needed.get(name, 0), before.widths.get(name, 0), LEAST_ADDRESS if name == "host" else 5)
-    needed["host"] = min(needed["host"], max(width - MARK - GAP - needed["peers"], 1))
+    room = width - MARK - GAP - needed["peers"]
+    if room < SHORTEST_ADDRESS:  # A number of which the end is cut off would be a wrong one.
+        needed.pop("peers")
+        room = width - MARK
+    needed["host"] = min(needed["host"], max(room, 1))
     least = {name: min(length, LEAST.get(name, length)) for name, length in needed.items()}
     is_short = INTERVAL in least and _total(least) > width
     if is_short:
@@ -132,14 +138,12 @@ def _host(row: HostRow, shows_part: bool) -> str:
 
 def peers_text(row: HostRow) -> str:
     """Return the number of peers; of a saturated host the least that it may have."""
-    return f"≥ {row.low:,}" if row.peers is None else f"{row.peers:,}"
+    return at_least(row.peers, row.low)
 
 
 def interval_text(row: HostRow) -> str:
     """Return the interval of the number."""
-    if row.is_exact:
-        return "exact"
-    return "saturated" if row.high is None else f"{row.low:,} – {row.high:,}"
+    return interval_words(row.low, row.high, is_exact=row.is_exact)
 
 
 def short_interval(row: HostRow) -> str:

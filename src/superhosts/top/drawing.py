@@ -19,7 +19,6 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a characte
 BAR_STYLE, SHADE_STYLE, DIM, BOLD = "cyan", "cyan", "dim", "bold"
 CHOSEN_STYLE = "bold underline"
 WARNING = "bold red"
-UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 def bar(low: int, most: int, *, is_exact: bool, largest: int, width: int) -> Text:
@@ -86,15 +85,6 @@ def highest(bands: Sequence[Band]) -> int:
 def _row(value: int, top: int, rows: int) -> int:
     """Return the row of a number, counted from above."""
     return min(max(rows - 1 - round(value / top * (rows - 1)), 0), rows - 1)
-
-
-def short_count(number: int) -> str:
-    """Return a number in at most five characters: 950, 1.2k, 35k, 1.2M."""
-    for size, unit in UNITS:
-        if number >= size:
-            shown = number / size
-            return f"{shown:.1f}{unit}" if shown < 9.95 else f"{shown:.0f}{unit}"
-    return str(number)
 
 
 def cut(text: str, width: int) -> str:

@@ -59,7 +59,7 @@ class Feed(Protocol):
         """Want no alerts of a host for some time."""
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again."""
+        """Want alerts again; False if none were muted."""
 
 
 class LocalFeed:
@@ -137,7 +137,7 @@ class Looker:
             shown = self.feed.window(*wanted) if wanted is not None and known else self.feed.window()
         alerts = None
         if summary.get("can", {}).get("alerts"):
-            found = self.feed.list_alerts().get("alerts", ())
+            found = self.feed.list_alerts().get("alerts") or ()
             alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
         return Snapshot(summary, list(self._windows), shown, alerts)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
-from superhosts.text import counted, printable
+from superhosts.evidence.summary import service_text
+from superhosts.text import at_least, counted, printable, short_count
 from superhosts.top.columns import interval_text, peers_text
-from superhosts.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, highest, short_count
+from superhosts.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, highest
 from superhosts.top.feed import Json
 from superhosts.top.heading import moment_text, window_text
 from superhosts.top.hosts import HostRow, host_rows
@@ -73,7 +74,7 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
         return
     room = max(width - SCALE - 2, 10)
     for place, line in enumerate(chart(bands, room, CHART)):
-        mark = short_count(highest(bands)) if place == 0 else "0" if place == CHART - 1 else ""
+        mark = short_count(highest(bands), 3) if place == 0 else "0" if place == CHART - 1 else ""
         yield Text().append(f"{mark:>{SCALE - 2}} ", DIM).append("┤" if mark else "│", DIM).append(line, BAR_STYLE)
     first = moment_text(min(band.start for band in bands))
     last = moment_text(max(band.end for band in bands))
@@ -95,11 +96,7 @@ def _evidence(row: HostRow | None) -> Iterator[Text]:
     yield Text(f"answered {_share(found.get('answered'))}   opened {_share(found.get('opened'))}   failed {failed}")
     each = (printable(found.get(name, MISSING)) for name in ("packets_per_peer", "ports_per_peer"))
     yield Text("packets a peer {}   ports a peer {}".format(*each))
-    ports = [
-        f"{printable(port['port'])} {_share(port['share'])} at the {printable(port['at'])}"
-        for port in found.get("ports") or ()
-    ]
-    yield from _named("ports", ports)
+    yield from _named("services", [printable(service_text(port)) for port in found.get("ports") or ()])
     nets = [f"{count:,} {printable(prefix)}" for prefix, count in (found.get("nets") or {}).items()]
     yield from _named("networks", nets)
     yield from _named("peers", [printable(peer) for peer in found.get("peers") or ()])
@@ -129,8 +126,7 @@ def _sites(row: HostRow | None) -> Iterator[Text]:
         return
     yield Text("Sites", BOLD)
     for site in sites[:MOST_NAMED]:
-        peers, low = site.get("peers"), site.get("peers_low") or 0
-        number = f"≥ {low:,}" if peers is None else f"{peers:,}"
+        number = at_least(site.get("peers"), site.get("peers_low") or 0)
         yield Text(f"{printable(site.get('site'), 40):<20} ").append(f"{number:>10}", DIM)
     if len(sites) > MOST_NAMED:
         yield Text(f"and {len(sites) - MOST_NAMED} more", DIM)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from superhosts.text import printable
-from superhosts.top.feed import Json, LinkError
+from superhosts.top.feed import Json
 from superhosts.views.board import name_of
 
 MOST_NAME = 80  # characters
@@ -53,11 +53,8 @@ class HostRow(NamedTuple):
 
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
-    """Return the rows of an answer. Raise LinkError if it is no such answer."""
-    try:
-        return [_host_row(row) for row in rows]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LinkError(f"the answer has no rows of hosts: {type(error).__name__}: {error}") from None
+    """Return the rows of an answer."""
+    return [_host_row(row) for row in rows]
 
 
 def _host_row(row: Json) -> HostRow:
@@ -65,17 +62,17 @@ def _host_row(row: Json) -> HostRow:
     names = tuple(printable(site["site"], MOST_NAME) for site in sites)
     peers, high = row["peers"], row["peers_high"]
     return HostRow(
-        printable(row["host"]),
-        printable(name_of(row), MOST_NAME),
-        printable(row.get("side", "")),
-        printable(row.get("direction", "")),
-        None if peers is None else int(peers),
-        int(row["peers_low"]),
-        None if high is None else int(high),
-        printable(row.get("pattern") or "", MOST_NAME),
-        names,
-        str(row["host"]),
-        row,
+        host=printable(row["host"]),
+        name=printable(name_of(row), MOST_NAME),
+        side=printable(row.get("side", "")),
+        direction=printable(row.get("direction", "")),
+        peers=None if peers is None else int(peers),
+        low=int(row["peers_low"]),
+        high=None if high is None else int(high),
+        pattern=printable(row.get("pattern") or "", MOST_NAME),
+        sites=names,
+        asked=str(row["host"]),
+        row=row,
     )
 
 

@@ -17,6 +17,7 @@ from superhosts.units import format_size
 
 GAP = 2
 WIDEST = 40  # cells of one column
+MOST_NUMBER = 1e18
 RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
 
 
@@ -106,32 +107,31 @@ def _mute_item(mute: Json) -> Item:
     return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
 
 
-def site_items(sites: Sequence[Json], shown: Json | None, now: float) -> list[Item]:
-    """Return what is known of each site; sites that are missing in the window first."""
-    missing = [] if shown is None else [str(site) for site in shown.get("missing") or ()]
-    here = [] if shown is None else [str(site) for site in shown.get("sites") or ()]
-    known = {str(site.get("site", "")): site for site in sites}
-    names = [*missing, *sorted({*known, *here} - {*missing})]
-    return [_site_item(name, known.get(name, {}), name in missing, name in here, now) for name in names]
+def site_items(sites: Sequence[Json], now: float) -> list[Item]:
+    """Return what is known of each site; sites that are missing in the newest window first."""
+    ordered = sorted(sites, key=lambda site: (not _is_missing(site), str(site.get("site"))))
+    return [_site_item(site, now) for site in ordered]
 
 
-def _site_item(name: str, site: Json, is_missing: bool, is_here: bool, now: float) -> Item:
-    waiting = site.get("spool_sketches")
-    clock = site.get("clock")
+def _is_missing(site: Json) -> bool:
+    return site.get("in_window") is False
+
+
+def _site_item(site: Json, now: float) -> Item:
+    waiting, size = (_known(site.get(name)) for name in ("spool_sketches", "spool_bytes"))
+    clock = _known(site.get("clock"))
     cells = {
-        "site": printable(name, WIDEST),
-        "in the window": "missing" if is_missing else "yes" if is_here else "no",
+        "site": printable(site.get("site"), WIDEST),
+        "newest window": "missing" if _is_missing(site) else "yes" if site.get("in_window") else "no",
         "heard": _ago(site.get("seen"), now),
         "lag": _age(site.get("window_end"), now),
-        "spool": MISSING
-        if waiting is None
-        else f"{_number(waiting)} ({format_size(int(site.get('spool_bytes') or 0))})",
+        "spool": MISSING if waiting is None else f"{_number(waiting)} ({format_size(size or 0)})",
         "refused": _number(site.get("refused")),
-        "clock": f"{clock:+.1f} s" if isinstance(clock, int | float) else MISSING,
+        "clock": MISSING if clock is None else f"{clock:+.1f} s",
         "version": printable(site.get("version") or MISSING, WIDEST),
         "remark": printable(site.get("mismatch") or ""),
     }
-    return Item(name, cells, is_missing or bool(site.get("mismatch")), site)
+    return Item(str(site.get("site")), cells, _is_missing(site) or bool(site.get("mismatch")), site)
 
 
 def _ago(moment: Any, now: float) -> str:
@@ -141,7 +141,7 @@ def _ago(moment: Any, now: float) -> str:
 
 def _age(moment: Any, now: float) -> str:
     """Return how long ago something was, in its largest unit."""
-    if not isinstance(moment, int | float):
+    if _known(moment) is None:
         return MISSING
     seconds = max(now - moment, 0.0)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -151,7 +151,12 @@ def _age(moment: Any, now: float) -> str:
 
 
 def _number(value: Any) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else MISSING
+    return MISSING if _known(value) is None else f"{value:,.0f}"
+
+
+def _known(value: Any) -> float | None:
+    """Return a number; None if there is none. The files that a hub has written may be damaged."""
+    return float(value) if isinstance(value, int | float) and abs(value) < MOST_NUMBER else None
 
 
 def _time(seconds: Any) -> str:

@@ -12,20 +12,21 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from superhosts.errors import InputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.text import printable
+from superhosts.top.answers import check_answer
 from superhosts.top.feed import Json, LinkError
+from superhosts.views.folder import LONGEST_PAST
 
 TIMEOUT = 10.0  # seconds for an answer
+HOST_TIMEOUT = LONGEST_PAST + 15.0  # the same for a host: the other side waits for its turn, and then asks its sketches
 QUIET = 45.0  # seconds without an event after which the connection is opened again
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts; the last one is repeated
 LARGEST = 256 << 20  # bytes of an answer
 LONGEST_LINE = 1 << 16  # bytes of a line of events
-LONGEST_TOKEN = 8192  # bytes of a file with a token
 
 
 class RefusedLinkError(UsageError):
@@ -45,6 +46,10 @@ class RemoteFeed:
             raise UsageError(f"{printable(address)}: {error}") from None
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
             raise UsageError(f"{printable(address)}: write it like http://127.0.0.1:8105")
+        try:
+            host.encode("idna")  # as looking it up does
+        except UnicodeError:
+            raise UsageError(f"{printable(address)}: {printable(host)} is not the name of a machine") from None
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.lost = ""
         self._host, self._port, self._base = host, port, quote(parts.path.rstrip("/"), safe="/%")
@@ -56,61 +61,63 @@ class RemoteFeed:
 
     def summary(self) -> Json:
         """Return what it is, and its newest window without rows."""
-        return self._ask_object("summary")
+        return self._object("summary")
 
     def windows(self) -> list[Json]:
         """Return the windows, the oldest first."""
-        return self._ask_list("windows")
+        return self._list("windows")
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
         """Return one window with its rows."""
-        return self._ask_object("window", start=start, end=end)
+        return self._object("window", start=start, end=end)
 
     def host(self, host: str) -> Json:
         """Return one host."""
-        return self._ask_object("host", host=host)
+        return self._object("host", HOST_TIMEOUT, host=host)
 
     def list_alerts(self) -> Json:
         """Return alerts and what is muted."""
-        return self._ask_object("alerts")
+        return self._object("alerts")
 
     def list_sites(self) -> list[Json]:
         """Return what a hub knows of each site."""
-        return self._ask_list("sites")
+        return self._list("sites")
 
     def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
         """Want no alerts of a host for some time."""
         self._send("mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again."""
-        self._send("unmute", {"host": host, "rule": rule})
-        return True
+        """Want alerts again; False if none were muted."""
+        found = self._send("unmute", {"host": host, "rule": rule})
+        return bool(self._checked("unmute", found)["unmuted"])
 
-    def _ask_object(self, name: str, **values: Any) -> Json:
-        found = self._ask(name, values)
-        if not isinstance(found, dict):
-            raise self._strange(name)
+    def _object(self, name: str, timeout: float | None = None, **values: Any) -> Json:
+        found: Json = self._ask(name, timeout, **values)
         return found
 
-    def _ask_list(self, name: str) -> list[Json]:
-        found = self._ask(name, {})
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise self._strange(name)
+    def _list(self, name: str) -> list[Json]:
+        found: list[Json] = self._ask(name)
         return found
 
-    def _ask(self, name: str, values: Json) -> Any:
+    def _ask(self, name: str, timeout: float | None = None, **values: Any) -> Any:
         given = urlencode({key: value for key, value in values.items() if value is not None})
-        return self._request("GET", f"/api/{name}{f'?{given}' if given else ''}")
+        found = self._request("GET", f"/api/{name}{f'?{given}' if given else ''}", timeout=timeout)
+        return self._checked(name, found)
 
-    def _strange(self, name: str) -> LinkError:
-        return LinkError(f"{self.address}: the answer to {name} is not what a view of superhosts answers")
+    def _checked(self, name: str, found: Any) -> Any:
+        try:
+            check_answer(name, found)
+        except ValueError as error:
+            what = f"the answer is not what a view of superhosts answers ({printable(error)})"
+            raise LinkError(f"{self.address}: {what}") from None
+        return found
 
-    def _send(self, name: str, content: Json) -> None:
-        self._request("POST", f"/api/{name}", json.dumps(content).encode())
+    def _send(self, name: str, content: Json) -> Any:
+        return self._request("POST", f"/api/{name}", json.dumps(content).encode())
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> Any:
-        with self._errors(), self._connected() as connection:
+    def _request(self, method: str, path: str, body: bytes | None = None, timeout: float | None = None) -> Any:
+        with self._errors(), self._connected(timeout) as connection:
             connection.request(method, self._base + path, body, self._headers(body))
             answer = connection.getresponse()
             data = answer.read(LARGEST + 1)
@@ -121,7 +128,7 @@ class RemoteFeed:
     def _understood(self, status: int, data: bytes) -> Any:
         try:
             found = json.loads(data) if data.strip() else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
             if status == 200:
                 raise RefusedLinkError(f"{self.address}: no view of superhosts answers there") from None
@@ -143,7 +150,8 @@ class RemoteFeed:
         return found | ({} if body is None else {"Content-Type": "application/json"})
 
     @contextmanager
-    def _connected(self, timeout: float = TIMEOUT) -> Iterator[http.client.HTTPConnection]:
+    def _connected(self, timeout: float | None = None) -> Iterator[http.client.HTTPConnection]:
+        timeout = TIMEOUT if timeout is None else timeout
         if self._is_secure:
             context = ssl.create_default_context()
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -161,7 +169,7 @@ class RemoteFeed:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             why = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
             raise LinkError(f"{self.address}: {printable(why or type(error).__name__)}; trying again") from None
 
@@ -207,20 +215,3 @@ class RemoteFeed:
             except TimeoutError:  # Nothing has changed for a while, or the other side is gone: the next attempt tells.
                 return
         raise LinkError(f"{self.address}: the connection was closed; trying again")
-
-
-def read_token(path: Path | None) -> str:
-    """Return the token in a file; empty without one."""
-    if path is None:
-        return ""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LONGEST_TOKEN + 1)
-        token = content.decode("ascii").strip()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", file=str(path)) from None
-    except UnicodeDecodeError:
-        token = ""
-    if not token or len(content) > LONGEST_TOKEN or not token.isprintable() or " " in token:
-        raise InputError("holds no token: one line of letters and digits", file=str(path))
-    return token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from typing import Any, ClassVar, Protocol
 
 from rich.text import Text
@@ -42,23 +42,23 @@ class Top(Protocol):
 
 
 class AskingScreen(Screen[None]):
-    """A screen that asks for what it shows."""
+    """A screen that asks for what it shows. Type checkers know that it is abstract: screens have another metaclass."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,left,backspace", "back", show=False)]
 
     def __init__(self, top: Top) -> None:
         super().__init__()
         self.top = top
-        self.error = ""
+        self.error = ""  # why the last question has no answer
         self._is_asking = self._ask_again = False
 
+    @abstractmethod
     def ask(self) -> Any:
         """Return the answer, in a thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, answer: Any) -> None:
         """Show an answer."""
-        raise NotImplementedError
 
     def on_mount(self) -> None:
         """Ask for the first time."""
@@ -71,9 +71,14 @@ class AskingScreen(Screen[None]):
             self._is_asking = True
             self.run_worker(self._look())
 
-    def look_again(self) -> None:
-        """Ask again, as something has changed."""
+    def look_if_changed(self) -> None:
+        """Ask again, as something may have changed."""
         self.look()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last question has no answer, and is not being asked again."""
+        return bool(self.error) and not self._is_asking
 
     async def _look(self) -> None:
         try:
@@ -114,8 +119,7 @@ class HostScreen(AskingScreen):
         super().__init__(top)
         self._row, self._span = row, span
         self._answer: Json = {}
-        newest = top.snapshot.summary.get("newest") if top.snapshot is not None else None
-        self._asked_in = span_of(newest) if newest else None  # the newest window when it was asked
+        self._asked_in: Span | None = None  # the newest window when it was asked
         self._is_old = top.where.wanted is not None  # then its numbers are not those of the newest window
 
     def compose(self) -> ComposeResult:
@@ -126,16 +130,22 @@ class HostScreen(AskingScreen):
             yield Static(id="text", markup=False)
         yield Line(lambda width: keys_line(self.KEYS, width))
 
-    def look_again(self) -> None:
-        """Ask again; where that means to read many sketches, only after a new window."""
+    def look_if_changed(self) -> None:
+        """Ask again; where that means to read many sketches, only after a new window, or if there was no answer."""
         snapshot = self.top.snapshot
-        if snapshot is None:
-            return
-        newest = snapshot.summary.get("newest")
-        window = span_of(newest) if newest and snapshot.summary.get("can", {}).get("ask") else None
-        if window is None or window != self._asked_in:
-            self._asked_in = window
+        reads_sketches = snapshot is not None and bool(snapshot.summary.get("can", {}).get("ask"))
+        if not reads_sketches or self._newest_window() != self._asked_in or self.has_failed:
             self.look()
+
+    def look(self) -> None:
+        """Ask, and note in which window."""
+        self._asked_in = self._newest_window()
+        super().look()
+
+    def _newest_window(self) -> Span | None:
+        snapshot = self.top.snapshot
+        newest = None if snapshot is None else snapshot.summary.get("newest")
+        return span_of(newest) if newest else None
 
     def ask(self) -> Json:
         """Ask for the host."""
@@ -191,13 +201,13 @@ class ListScreen(AskingScreen):
         """Give the keys to the list."""
         self.query_one(Grid).focus()
 
+    @abstractmethod
     def heading(self) -> str:
         """Return the title."""
-        raise NotImplementedError
 
+    @abstractmethod
     def items(self, answer: Any) -> list[Item]:
         """Return the lines of an answer."""
-        raise NotImplementedError
 
     def take(self, answer: Any) -> None:
         """Show the lines."""
@@ -264,17 +274,17 @@ class AlertsScreen(ListScreen):
         if item is not None and item.cells["state"] == "muted":
             content = item.content or {}
             host, rule = str(content.get("host")), str(content.get("rule") or "")
-            self._act(lambda: self.top.feed.unmute(host, rule))
+            self.run_worker(self._unmute(host, rule))
 
-    def _act(self, deed: Callable[[], Any]) -> None:
-        async def act() -> None:
-            try:
-                await in_thread(deed)
-            except SuperhostsError as error:
-                self.notify(printable(str(error)), severity="error", markup=False)
-            self.look()
-
-        self.run_worker(act())
+    async def _unmute(self, host: str, rule: str) -> None:
+        try:
+            was_muted = await in_thread(lambda: self.top.feed.unmute(host, rule))
+        except SuperhostsError as error:
+            self.notify(printable(str(error)), severity="error", markup=False)
+        else:
+            if not was_muted:
+                self.notify(f"{printable(host)} was not muted any more", markup=False)
+        self.look()
 
 
 class SitesScreen(ListScreen):
@@ -290,11 +300,10 @@ class SitesScreen(ListScreen):
     def items(self, answer: list[Json]) -> list[Item]:
         """Return the lines of sites."""
         snapshot = self.top.snapshot
-        if snapshot is None:
-            return []
-        return site_items(answer, snapshot.shown, float(snapshot.summary.get("now") or 0.0))  # by the hub's clock
+        now = None if snapshot is None else snapshot.summary.get("now")  # by the hub's clock
+        return site_items(answer, float(now or 0.0))
 
     def heading(self) -> str:
         """Return how many there are, and how many are missing."""
-        missing = sum(item.cells["in the window"] == "missing" for item in self._items)
+        missing = sum(item.cells["newest window"] == "missing" for item in self._items)
         return f"Sites: {len(self._items)}, {missing} missing"

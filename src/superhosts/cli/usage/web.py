@@ -12,8 +12,8 @@ from superhosts.cli._options import (
     ALERTS,
     LogFormat,
     NamesOptions,
+    ScanWantedOptions,
     SketchKeyFile,
-    WantedOptions,
     WebTokenFile,
     WebTrustProxy,
     worded,
@@ -46,10 +46,15 @@ class Web:
     ] = "127.0.0.1:8105"
     web_token_file: WebTokenFile = None
     web_trust_proxy: WebTrustProxy = field(default_factory=list)
-    wanted: WantedOptions = field(default_factory=WantedOptions)
+    wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
     naming: NamesOptions = field(default_factory=NamesOptions)
     alerts: Annotated[
-        Path | None, worded(ALERTS, "Show the alerts that a run keeps in FILE, too, and mute hosts there.")
+        Path | None,
+        worded(
+            ALERTS,
+            "The file of alerts that a run keeps, to show and to mute hosts. Without it alerts.db or alerts.sqlite in "
+            "the folder counts.",
+        ),
     ] = None
     key_file: SketchKeyFile = None
     log_format: LogFormat = "auto"
