@@ -19,10 +19,10 @@ from superhosts.errors import UsageError
 from superhosts.text import printable
 from superhosts.top.answers import check_answer
 from superhosts.top.feed import Json, LinkError
-from superhosts.views.folder import LONGEST
+from superhosts.views.folder import LONGEST_PAST
 
 TIMEOUT = 10.0  # seconds for an answer
-HOST_TIMEOUT = LONGEST + 15.0  # the same for a host: the other side waits for its turn, and then asks its sketches
+HOST_TIMEOUT = LONGEST_PAST + 15.0  # the same for a host: the other side waits for its turn, and then asks its sketches
 QUIET = 45.0  # seconds without an event after which the connection is opened again
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts; the last one is repeated
 LARGEST = 256 << 20  # bytes of an answer
