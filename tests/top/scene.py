@@ -134,8 +134,9 @@ class Alerts:
         ]
         self.mutes: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def alerts(self, *, is_open: bool, most: int = -1) -> list[Alert]:
-        return self.open if is_open else self.closed
+    def alerts(self, *, is_open: bool | None = None, host: str | None = None, most: int = -1) -> list[Alert]:
+        found = [*self.open, *self.closed] if is_open is None else self.open if is_open else self.closed
+        return [alert for alert in found if host in (None, alert.host)]
 
     def muted(self) -> list[dict[str, Any]]:
         return list(self.mutes.values())

@@ -156,6 +156,12 @@ def test_a_protocol_without_ports_is_at_nobody() -> None:
     assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
 
 
+def test_what_is_missing_in_a_past_is_told() -> None:
+    notes = ["2 older windows were not asked: it would take too long.", "1 window cannot be read: a\x1b.cube."]
+    page = host_page({"points": [], "notes": notes}, None, 80).plain
+    assert "2 older windows were not asked: it would take too long.\n1 window cannot be read: a\\x1b.cube.\n" in page
+
+
 def test_rows_that_differ_in_direction_say_so() -> None:
     both = [row("10.0.0.1", "", "", 900, 0.1, ()) | {"direction": way} for way in ("in", "out")]
     rows = host_rows(both)

@@ -24,7 +24,7 @@ from superhosts.top import remote
 from superhosts.top.app import TopApp
 from superhosts.top.feed import LinkError
 from superhosts.top.remote import RefusedLinkError, RemoteFeed
-from superhosts.views.folder import LONGEST, BusyError, SketchFolder
+from superhosts.views.folder import LONGEST_PAST, BusyError, SketchFolder
 from top import scene
 from top.scene import make_view, ready, shown
 from waiting import wait_for
@@ -162,7 +162,7 @@ def test_an_answer_that_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_past_of_a_host_may_take_as_long_as_the_other_side_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = inspect.signature(SketchFolder.past).parameters["patience"].default
-    assert LONGEST + patience < remote.HOST_TIMEOUT
+    assert LONGEST_PAST + patience < remote.HOST_TIMEOUT
     monkeypatch.setattr(remote, "TIMEOUT", 0.2)
     view = make_view(3)
     host, windows = view.host, view.windows()

@@ -122,7 +122,7 @@ ANSWERS: dict[str, Check] = {  # by the name of the question
     "window": _object({"rows": _many(_row)}, _window),
     "host": _object(
         {"points": _many(_point)},
-        {"rows": _perhaps(_many(_row)), "left_out": _perhaps(_count), "alerts": _perhaps(_many(_alert))},
+        {"rows": _perhaps(_many(_row)), "notes": _texts, "alerts": _perhaps(_many(_alert))},
     ),
     "alerts": _object({}, _all(_perhaps(_many(_alert)), "alerts", "muted")),
     "sites": _many(_site),

@@ -65,9 +65,9 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
     bands = [Band(point["start"], point["end"], int(point["low"]), point["high"]) for point in points]
     reported = sum(bool(point.get("reported")) for point in points)
     title = Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, reported in {reported:,}", DIM)
-    if answer.get("left_out"):
-        title.append(f", {answer['left_out']:,} left out as they took too long", DIM)
     yield title
+    for note in answer.get("notes") or ():
+        yield Text(printable(note), WARNING)
     if not bands:
         yield Text("no window with times yet", DIM)
         yield Text()
