@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-NOTICE = "superhosts: compiling for this machine, which takes some seconds once; the result is kept on disk …"
+NOTICE = "superhosts: compiling for this machine, which takes up to a minute once; the result is kept on disk …"
 
 
 def _tell() -> None:

@@ -135,6 +135,8 @@ class SketchFolder:
                     break
                 try:
                     found.append(Sighting(window, self._estimate(by_window[window], host)))
+                except UsageError:  # about the host, not the file
+                    raise
                 except (SuperhostsError, OSError) as error:
                     failures.append(str(error))
         left_out = len(newest_first) - len(found) - len(failures)
