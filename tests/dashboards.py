@@ -32,11 +32,11 @@ LENGTH = 5 * MINUTES
 SITES = ["ams", "fra", "nyc"]
 SHARES = (0.71, 0.46, 0.18)  # of a host's peers, which each of its sites has seen
 KNOWN = {  # what is known of some hosts: label, pattern and its reason
-    "10.0.0.1": ("resolver-1", "resolver", "it asks 212 peers at port 53, and 98 % answer"),
-    "10.1.4.20": ("mail gateway", "server", "peers open to its port 25, and it answers"),
-    "10.2.7.66": ("", "scan", "it opens to 1,204 peers at port 445, of which 97 % never answer"),
+    "10.0.0.1": ("resolver-1", "reflector or resolver", "it asks 99 % of its peers, 98 % answer, 96 % on udp/53"),
+    "10.1.4.20": ("mail gateway", "mail server", "99 % of the peers ask it, 97 % get an answer, 95 % on tcp/25"),
+    "10.2.7.66": ("", "horizontal scan", "it asks, 97 % do not answer, 97 % on tcp/445, about 2.1 packets a peer"),
     "10.3.0.9": ("build farm, node 9", "", ""),
-    "10.1.9.140": ("web cache", "server", "peers open to its port 443, and it answers"),
+    "10.1.9.140": ("web cache", "web server", "99 % of the peers ask it, 98 % get an answer, 96 % on tcp/443"),
 }
 EVIDENCE = {
     "pairs": 212,

@@ -45,14 +45,14 @@ EVIDENCE = {
 REASON = "it asks, 98 % do not answer, 95 % on tcp/445, about 1.1 packets a peer"
 HOSTS: list[tuple[str, str, str, int, float, tuple[str, ...]]] = [
     ("10.20.4.17", "reception-pc", "horizontal scan", 18_402, 0.031, ("fra", "ams")),
-    ("10.20.0.53", "resolver", "resolver", 9_377, 0.034, ("ams", "fra", "vie")),
-    ("203.0.113.66", "www.example.org", "server", 6_120, 0.036, ("vie",)),
-    ("10.20.8.201", "build 7", "crawler", 3_984, 0.041, ("fra",)),
-    ("2001:db8:20::25", "mail.example.org", "server", 2_210, 0.047, ("ams", "vie")),
+    ("10.20.0.53", "resolver", "reflector or resolver", 9_377, 0.034, ("ams", "fra", "vie")),
+    ("203.0.113.66", "www.example.org", "web server", 6_120, 0.036, ("vie",)),
+    ("10.20.8.201", "build 7", "client, proxy or NAT", 3_984, 0.041, ("fra",)),
+    ("2001:db8:20::25", "mail.example.org", "mail server", 2_210, 0.047, ("ams", "vie")),
     ("10.20.1.12", "backup", "", 1_840, 0.049, ("ams",)),
-    ("198.51.100.9", "", "flood victim", 1_431, 0.053, ("vie", "ams")),
-    ("10.20.4.99", "", "peer to peer", 1_207, 0.056, ("fra",)),
-    ("10.20.16.4", "printer [red]3[/red]", "", 1_064, 0.058, ("ams",)),
+    ("198.51.100.9", "", "DDoS or flash crowd", 1_431, 0.053, ("vie", "ams")),
+    ("10.20.4.99", "", "peer-to-peer", 1_207, 0.056, ("fra",)),
+    ("10.20.16.4", "printer [3rd floor]", "", 1_064, 0.058, ("ams",)),
 ]
 
 

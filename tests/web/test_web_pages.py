@@ -239,7 +239,7 @@ def test_one_host(visit: Visit, shown: Shown) -> None:
     assert "14,150" in page.inner_text(".facts")
     assert "13,726 – 14,574" in page.inner_text(".facts")
     text = page.inner_text("main")
-    assert "Looks like: scan" in text
+    assert "Looks like: horizontal scan" in text
     assert KNOWN["10.2.7.66"][2] in text
     assert "tcp/445 97 %" in text
     assert "Alerts of this host" in text

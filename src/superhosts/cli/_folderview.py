@@ -49,7 +49,7 @@ def folder_view(
         check_threshold(selection.threshold, "--threshold")
     names, board, is_hub = naming_of(naming), Board(), (path / STATUS).is_file()
     return View(
-        f"hub {path}" if is_hub else f"sketches in {path}",
+        f"hub {path}" if is_hub else f"folder {path}",
         board,
         lambda: selection,
         is_live=is_hub,

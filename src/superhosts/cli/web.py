@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from superhosts.cli._dashboard import Dashboard
+from superhosts.cli._dashboard import Dashboard, check_installed
 from superhosts.cli._folderview import folder_view
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli._signals import ended_by_signals, set_safely
@@ -14,6 +14,7 @@ from superhosts.cli.usage.web import Web
 def web(options: Web) -> None:
     """Serve until a signal ends it."""
     asked = DashboardOptions(options.listen, options.web_token_file, options.web_trust_proxy)
+    check_installed("superhosts web")
     dashboard = Dashboard(asked, "--listen")
     view = folder_view(
         options.folder,

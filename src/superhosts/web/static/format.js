@@ -54,6 +54,7 @@ export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 
 
 export function interval(peers, low, high) {
   if (peers === null || high === null) return `at least ${whole(low)}`;
+  if (high === 0) return "–"; // It was not seen: nothing was counted, and nothing estimated.
   return low === high ? "exact" : `${whole(low)} – ${whole(high)}`;
 }
 
