@@ -84,7 +84,7 @@ def test_a_hubs_folder_is_live_and_has_sites(archive: Path) -> None:
     (archive / "status.json").write_text('{"sites": {"ams": {"seen": 5.0}, "wrong": 3}}')
     view = view_of(archive)
     assert (view.title, view.is_live, view.can["sites"]) == (f"hub {archive}", True, True)
-    assert view.list_sites() == [{"site": "ams", "in_window": None, "seen": 5.0}]
+    assert view.list_sites() == [{"site": "ams", "in_window": None, "seen": 5.0, "clock_wrong": False}]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"sites": [1]}', '{"sites": {"a": 1}}', "[" * 100_000])
