@@ -70,6 +70,10 @@ def test_alerts_that_are_named_come_first_and_must_exist(archive: Path, tmp_path
     view.alerts.close()
     with pytest.raises(InputError, match="no alerts are kept here"):
         view_of(archive, alerts=archive / "none")
+    (archive / "empty").touch()
+    with pytest.raises(InputError, match="no alerts are kept here"):
+        view_of(archive, alerts=archive / "empty")
+    assert (archive / "empty").stat().st_size == 0  # whoever looks writes nothing
 
 
 def test_alerts_that_cannot_be_read_are_left_out(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,6 +96,13 @@ def test_intervals_are_those_of_the_mean_over_windows() -> None:
     assert spot.bars == [[pytest.approx(0.02)], [pytest.approx(reach, abs=1e-5)]]  # not below 0
 
 
+@pytest.mark.parametrize(("windows", "ends"), [(1, 0), (2, 2)])
+def test_a_single_window_has_no_interval(axes: Any, windows: int, ends: int) -> None:
+    figures.plot_dots(axes, [row("cube", 0.01 * window, window) for window in range(1, windows + 1)], "ftr")
+    (_, caps, _), *_ = axes.containers
+    assert len(caps) == ends
+
+
 def test_no_error_in_few_hosts_does_not_exclude_errors() -> None:
     (spot,) = figures.spots([row("cube", 0.0, window) for window in range(12)], "ftr")
     assert (spot.mean, spot.low) == (0, 0)
@@ -171,6 +178,21 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
             assert fact in text, (stem, fact)
         assert "superhosts compare" in text  # in the metadata
         assert 'width="244.8pt"' in text  # 3.4 inches
+
+
+def test_small_figures_draw_some_of_many_hosts(tmp_path: Path) -> None:
+    sizes = {}
+    for hosts in (figures.MOST_IN_SMALL, 5 * figures.MOST_IN_SMALL):
+        some = np.geomspace(2000, 60_000, hosts).astype(np.int64)
+        estimates = Estimates(some, some + 5, some - 20, some + 30.0, np.zeros(hosts, np.bool_))
+        facts = figures.Facts(1024, "public key", "superhosts compare", {"cube": estimates})
+        folder = tmp_path / str(hosts)
+        folder.mkdir()
+        figures.draw_comparison([row("cube", 0.01)], folder, facts)
+        text = (folder / "estimates.svg").read_text(encoding="utf-8")
+        sizes[hosts] = text.count("<use")
+        assert ("evenly by rank: 60 of 300 hosts" in text.replace("\N{NO-BREAK SPACE}", " ")) == (hosts == 300)
+    assert len(set(sizes.values())) == 1
 
 
 @pytest.mark.parametrize("column", ["ftr", "fnr", "fpr", "restore_ms"])

@@ -257,6 +257,13 @@ def test_a_host_that_is_not_reported_is_asked_for(visit: Visit) -> None:
     assert "not reported" in rows.first.inner_text()
 
 
+def test_a_host_that_was_not_seen_was_not_counted_exactly(visit: Visit) -> None:
+    page = visit.open("host/10.9.9.9")
+    page.wait_for_selector("text=All windows")
+    first = page.locator("section:has(caption:text('All windows')) tbody tr").first.inner_text()
+    assert first.split("\t")[1:3] == ["0", "–"]
+
+
 def test_a_host_of_several_directions(visit: Visit, shown: Shown) -> None:
     """What a page tells of a host is of the side and direction that it shows."""
     for number, (out, back) in enumerate(((9000, 3000), (8000, 2000), (None, 2500))):
@@ -471,6 +478,19 @@ def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:
     page.wait_for_selector(".problem >> text=no address")
     assert shown.view.list_alerts()["muted"] == []
     visit.expect_refusal()
+
+
+def test_buttons_stay_while_nothing_changes(visit: Visit, shown: Shown) -> None:
+    shown.view.mute("10.2.7.66", "", 3600.0, "")
+    page = visit.open("alerts")
+    page.wait_for_selector(".link.up")
+    button = page.wait_for_selector("button:text('Unmute')")
+    assert button is not None
+    with page.expect_response("**/api/alerts"):
+        shown.board.touch()
+    with page.expect_response("**/api/alerts"):  # by then the page has taken the answer before
+        shown.board.touch()
+    assert button.evaluate("button => button.isConnected")
 
 
 def test_others_see_a_mute(visit: Visit, browser: BrowserContext, web: WebServer) -> None:

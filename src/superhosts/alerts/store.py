@@ -48,7 +48,7 @@ class AlertStore:
         self.trouble = ""  # why the last window could not be stored; empty: it is
         self._lock = threading.RLock()
         self._pending: list[Event] = []  # events of windows that could not be stored
-        if must_exist and not path.is_file():
+        if must_exist and not (path.is_file() and path.stat().st_size):  # SQLite would make any empty file its own
             raise InputError("no alerts are kept here", file=str(path))
         with self._errors():
             # Events are read and removed by another thread than the one that takes windows.

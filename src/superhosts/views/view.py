@@ -134,7 +134,6 @@ class View:
             "rows": rows,
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
             "asked": past is not None and bool(past.sightings or past.failed),
-            "left_out": 0 if past is None else past.left_out,
             "notes": [] if past is None else _notes(past),
             "alerts": [_alert(alert) for alert in alerts],
         }

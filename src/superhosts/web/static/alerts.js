@@ -109,6 +109,7 @@ export class AlertsPage {
 
   constructor(context) {
     this.context = context;
+    this.drawn = ""; // the answer that is shown
     this.open = h("section", { class: "card" });
     this.muted = h("section", { class: "card" });
     this.closed = h("section", { class: "card" });
@@ -118,7 +119,11 @@ export class AlertsPage {
   }
 
   async refresh(signal) {
-    const { alerts, muted } = await get("alerts", {}, signal);
+    const answer = await get("alerts", {}, signal);
+    const text = JSON.stringify(answer);
+    if (text === this.drawn) return; // A button that is replaced while somebody presses it would not be pressed.
+    this.drawn = text;
+    const { alerts, muted } = answer;
     const open = alerts.filter((each) => !each.closed).sort((one, other) => other.peers - one.peers);
     const closed = alerts.filter((each) => each.closed);
     show(this.open, open.length ? alertTable("Open", open) : h("p", { class: "muted" }, "No alert is open."));
