@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -27,11 +29,17 @@ def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str,
         f"mount -t tmpfs -o size=1m small {small} || exit\n"
         f"head -c {ballast} /dev/zero > {small}/ballast 2> /dev/null\n"
         '"$@" & pid=$!\n'
+        f"echo $pid > {folder}/program.pid\n"
         f"trap 'kill $pid' TERM\n"
         f"while [ ! -e {folder}/make-room ]; do sleep 0.1; done; rm {small}/ballast\n"
         "wait $pid; status=$?; while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done; exit $status\n"
     )
     return small, ("unshare", "-rm", "sh", str(script))
+
+
+def kill_program(folder: Path) -> None:
+    """Kill the program that runs with the small disk of a folder, not the shell around it."""
+    os.kill(int((folder / "program.pid").read_text()), signal.SIGKILL)
 
 
 def seen_by(process: subprocess.Popen[bytes] | None, path: Path) -> Path:

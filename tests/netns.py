@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from processes import rows as complete_rows
 from traffic import Frames, write
 from waiting import DEADLINE, wait_for
 
@@ -82,7 +83,7 @@ class Capture:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "out").read_text().splitlines()]
+        return complete_rows(self.folder / "out")
 
     @property
     def counters(self) -> dict[str, Any]:

@@ -31,8 +31,8 @@ def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records(node: Node) -> list[dict[str, Any]]:
-    """The lines of a log, each of which is JSON."""
-    return [json.loads(line) for line in node.words.splitlines()]
+    """The complete lines of a log, each of which is JSON."""
+    return rows(node.log)
 
 
 def events(node: Node) -> list[str]:

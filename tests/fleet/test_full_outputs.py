@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from disks import on_small_disk, seen_by
+from disks import kill_program, on_small_disk, seen_by
 from fleets import make_sketch, write_parcel
-from processes import COMMON, Node, ending, wait_for
+from processes import COMMON, Node, ending, rows, wait_for
 from superhosts.pipeline.settings import Settings
 from traffic import NOON, talk, write
 
 MINUTE = 60 * 10**9
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def windows(path: Path) -> list[str]:
@@ -92,11 +85,7 @@ def test_what_waits_for_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
         node.start()
         wait_for(lambda: len(windows(other)) == 4, "the other destination has all windows")
         wait_for(lambda: len(list((tmp_path / "state" / "outputs").glob("file-*/0*.json"))) == 4, "the rows wait")
-        assert node.process is not None
-        children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
-        for child in children:
-            if b"superhosts" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
+        kill_program(tmp_path)
         node.kill()
         again = Node(tmp_path / "again.log", *node.arguments)  # `small` is an empty folder here
         with ending(again):

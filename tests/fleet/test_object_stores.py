@@ -14,7 +14,7 @@ from brokers import KeepingIntake, make_spool, noise, running
 from fleets import make_sketch
 from hubs import FakeTime, Node, three, union_of
 from objectstores import BUCKET, S3Server
-from processes import COMMON, INNER, free_port, wait_for
+from processes import COMMON, INNER, free_port, rows, wait_for
 from processes import Node as Process
 from superhosts.cli._links import find_place
 from superhosts.errors import UsageError
@@ -331,8 +331,7 @@ def test_wrong_urls_are_refused(url: str, message: str):
 
 
 def windows_in(output: Path) -> int:
-    rows = output.read_text().splitlines() if output.exists() else []
-    return len({json.loads(row)["window_start"] for row in rows})
+    return len({row["window_start"] for row in rows(output)})
 
 
 def test_edge_and_hub_meet_in_a_bucket(tmp_path: Path, url: str):
