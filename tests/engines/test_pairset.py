@@ -40,14 +40,14 @@ def words_of(portions: list[Portion]) -> list[tuple[int, int]]:
 def passed(pairs: PairSet, *, release: bool = False) -> list[tuple[int, int]]:
     """Return all pairs of a set."""
     portions: list[Portion] = []
-    pairs.pass_to(lambda portion, _: portions.append(portion), 1, release=release)
+    pairs.pass_to(lambda portion: portions.append(portion), 1, release=release)
     return words_of(portions)
 
 
 def test_tables_are_freed_one_after_the_other():
     pairs = filled_set()
     sizes: list[int] = []
-    pairs.pass_to(lambda _portion, _thread: sizes.append(pairs.memory), 1, release=True)
+    pairs.pass_to(lambda _portion: sizes.append(pairs.memory), 1, release=True)
     assert len(sizes) == pairs.bins.bins
     assert sizes == sorted(set(sizes), reverse=True)  # Every table was freed before the next one was passed.
     assert pairs.memory == 0
@@ -66,7 +66,7 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
     pairs, expected = filled_set(host_type), passed(filled_set(host_type))
     taken: list[tuple[int, int]] = []
 
-    def take(portion: Portion, _thread: int) -> None:
+    def take(portion: Portion) -> None:
         if len(taken) > COUNT // 3:
             raise KeyboardInterrupt
         taken.extend(words_of([portion]))
@@ -82,7 +82,7 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
 def test_the_pairs_of_a_table_are_copied_without_its_empty_slots(width, bin_):
     pairs = filled_set(np.uint32 if width == 1 else np.uint64)
     portions: list[Portion] = []
-    pairs.pass_to(lambda portion, _: portions.append(portion), 1)
+    pairs.pass_to(lambda portion: portions.append(portion), 1)
     portion = next(portion for portion in portions if portion.pool.owner[0] == bin_)
     counts = np.zeros(pairs.bins.bins, np.int64)
     table: Table = make_table(2000, width, bin_, counts)
@@ -104,7 +104,7 @@ def test_the_tables_of_a_slice_are_passed_together():
     pairs.drain()
     assert bins.bins > 1 << 3
     portions: list[Portion] = []
-    pairs.pass_to(lambda portion, _: portions.append(portion), 1)
+    pairs.pass_to(lambda portion: portions.append(portion), 1)
     assert len(portions) == 1 << 3
     for portion in portions:
         assert len(set(portion.pool.owner.tolist())) == bins.bins >> 3

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import threading
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import pytest
 import superhosts as sh
 from livescans import EXACT, Clock, Pipes, Start, some
 from superhosts.errors import UsageError
+from superhosts.lending import Reuse
 from superhosts.pairs import Window
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.building import WindowBuilder, WindowResult
+from superhosts.pipeline.panes import MOST_KEPT, PaneQueue
 from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import MOST_PANES, Settings
-from superhosts.pipeline.sliding import PaneQueue, SlidingPanes
+from superhosts.pipeline.sliding import SlidingPanes
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 from superhosts.sources.capture import open_capture
@@ -207,14 +211,14 @@ def crowd_of(peers: range, settings: Settings) -> Sketch:
 
 
 def test_windows_are_exact_if_and_only_if_their_pairs_fit() -> None:
-    """While windows are dense, the union of the back is dense before it has to be; a window that fits is exact."""
+    """While windows are dense, the unions of both stacks are dense before they have to be; what fits is exact."""
     settings = Settings(memory="64KiB", **COMMON)
     limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
     many, few = [limit // 3] * 14, [limit // 10] * 6
     at_the_limit = [limit // 4, limit // 4, limit // 4, limit - 3 * (limit // 4)] * 2
     sizes = [*few, *many, *at_the_limit, *many, *few, *many, *(size + 1 for size in at_the_limit)]
     edges = np.cumsum([0, *sizes]).tolist()
-    queue, states, hastened = PaneQueue(), [], []
+    queue, states, back, front = PaneQueue(), [], [], []
     for number in range(len(sizes)):
         if len(queue) == 4:
             queue.pop()
@@ -224,9 +228,118 @@ def test_windows_are_exact_if_and_only_if_their_pairs_fit() -> None:
         assert (union.exact, union.exact_count()) == (alone.exact, alone.exact_count()), number
         assert union == alone, number
         states.append(union.exact)
-        hastened.append(bool(queue._hastened))
-    assert sum(one != other for one, other in pairwise(states)) >= 5
-    assert sum(one != other for one, other in pairwise(hastened)) >= 5  # It was used, and given up.
+        back.append(queue._whole_back is not None and bool(queue._whole_back.hastened))
+        front.append(any(each.hastened for each in queue._front))
+    assert changes(states) >= 5
+    assert changes(back) >= 5  # It was used, and given up.
+    assert changes(front) >= 5
+
+
+def changes(states: list[bool]) -> int:
+    return sum(one != other for one, other in pairwise(states))
+
+
+def test_the_memory_of_panes_that_are_kept_is_bounded() -> None:
+    """Panes with the same pairs fit together, so all of them would be kept besides their unions."""
+    settings = Settings(memory="64KiB", **COMMON)
+    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
+    same, other = range(limit // 2), range(limit, 2 * limit)
+    queue = PaneQueue()
+    for number in range(20):
+        if len(queue) == 8:
+            queue.pop()
+        queue.push(crowd_of(other if number % 8 == 0 else same, settings))
+        alone = crowd_of(other, settings).part(sh.Part())
+        if number:
+            alone.merge(crowd_of(same, settings).part(sh.Part()))
+        assert queue.union().part(sh.Part()) == alone, number
+        kept = sum(each.oldest.memory for each in queue._front if each.oldest)
+        assert kept <= MOST_KEPT * alone.geometry.memory, number
+    assert len(queue._front) >= 3
+    assert all(each.whole.part(sh.Part()).exact for each in queue._front)
+
+
+def test_windows_in_memory_that_was_used_before() -> None:
+    settings = Settings(memory="16MiB", **COMMON)  # Smaller arrays are not used again.
+    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
+    size, queue, lent = limit // 2, PaneQueue(), []
+    for number in range(14):
+        if len(queue) == 4:
+            queue.pop()
+        queue.push(crowd_of(range(number * size, (number + 1) * size), settings))
+        union = queue.union().part(sh.Part())
+        alone = crowd_of(range(max(0, number - 3) * size, (number + 1) * size), settings).part(sh.Part())
+        assert union == alone, number
+        lender = Reuse.lender(union.engine.arrays()["bits"].nbytes)
+        lent.append(0 if lender is None else lender.made)
+    assert lent[-8] == lent[-1] > 0
+    for _ in range(4):  # Empty panes push the others out: the memory is free again.
+        queue.pop()
+        queue.push(sketch_of(range(1), settings))
+        queue.union()
+    assert queue._reuse is None
+
+
+# Windows that are made while packets are counted
+
+
+def fails_in(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the search of one window fail."""
+    search, calls = WindowBuilder.search, iter(range(1, 100))
+
+    def failing(self: WindowBuilder, sketch: Sketch) -> tuple[SuperHosts, int]:
+        if next(calls) == number:
+            raise UsageError("no luck")
+        return search(self, sketch)
+
+    monkeypatch.setattr(WindowBuilder, "search", failing)
+
+
+def threads_of_windows() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("superhosts-windows")]
+
+
+def every_minute(panes: int, packets: int = 2000) -> Frames:
+    """Return more packets than are read at once, so that windows close before the end."""
+    times = (NOON + pane * SLIDE + place for pane in range(panes) for place in range(packets))
+    return [packet(time, "10.0.0.1", number(time % 3000)) for time in times]
+
+
+def test_an_error_of_a_window_comes_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "all.pcap", every_minute(8))
+    fails_in(4, monkeypatch)
+    run = iter(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+    ends = [next(run).window.end // SLIDE - NOON // SLIDE for _ in range(3)]
+    assert ends == [1, 2, 3]
+    with pytest.raises(UsageError, match="no luck"):
+        next(run)
+    assert not threads_of_windows()
+
+
+def test_a_loop_that_is_left_ends_the_thread(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.pcap", every_minute(8))
+    for window in sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON):
+        assert window.packets == 2000
+        break
+    gc.collect()
+    assert not threads_of_windows()
+
+
+def test_windows_before_an_error_of_an_input_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "all.pcap", every_minute(8))
+    whole = list(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+    read = Scan._read
+
+    def damaged(self: Scan) -> Iterator[Any]:
+        yield from read(self)
+        raise sh.InputError("damaged", file="all.pcap")
+
+    monkeypatch.setattr(Scan, "_read", damaged)
+    run = iter(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+    found = [(window.window, window.packets) for window in islice(run, 7)]
+    with pytest.raises(sh.InputError, match="damaged"):
+        next(run)
+    assert found == [(each.window, each.packets) for each in whole[:7]]  # The last one was open.
 
 
 def panes_of(packets: dict[int, int], settings: Settings) -> Iterator[WindowResult]:
@@ -282,7 +395,7 @@ def test_gaps_and_what_is_open() -> None:
         ({"window": "30d", "slide": "1s"}, f"a window has at most {MOST_PANES:,} panes, and 30d would have 2,592,000"),
         ({"window": "5m", "slide": "1m", "detector": "filter"}, "which filter cannot do"),
         ({"window": "5m", "slide": "1m", "detector": "rgs"}, "which rgs cannot do"),
-        ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 12 sketches of panes and unions"),
+        ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 16 sketches of panes and unions"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, str], words: str) -> None:
@@ -294,8 +407,8 @@ def test_settings_that_cannot_be(settings: dict[str, str], words: str) -> None:
 def test_memory_and_panes() -> None:
     plain, sliding = Settings(window="5m"), Settings(window="5m", slide="30s")
     assert (plain.panes, plain.slides, plain.most_sketches) == (1, False, 1)
-    assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 12)
-    assert sliding.most_memory - plain.most_memory == 11 * len(plain.parts) * plain.cube_memory
+    assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 16)
+    assert sliding.most_memory - plain.most_memory == 15 * len(plain.parts) * plain.cube_memory
     assert sliding.of_panes == Settings(window="30s")
     assert "slide" not in plain.fingerprint
     assert sliding.fingerprint["slide"] == "30s"

@@ -191,6 +191,17 @@ class Detector(Storable):
         return self
 
     @final
+    def _union(self, other: Self) -> Self:
+        self.check_alike(other)
+        with holding(self, other):
+            whole = self._united(other)
+            if self._names is not None:
+                whole._names = self._names.copy()
+                if other._names is not None:
+                    whole._names.merge(other._names)
+        return whole
+
+    @final
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
@@ -308,6 +319,12 @@ class Detector(Storable):
     @abstractmethod
     def _merge(self, other: Self) -> None:
         """Merge a detector of the same kind. The caller holds its lock too."""
+
+    def _united(self, other: Self) -> Self:
+        """Return the union with a detector of the same kind, but for names. The caller holds its lock too."""
+        whole = self._copy()
+        whole._merge(other)
+        return whole
 
     @abstractmethod
     def _super_hosts(self, threshold: float) -> SuperHosts: ...

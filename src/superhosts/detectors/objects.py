@@ -49,9 +49,14 @@ class Mergeable(Guarded):
         """Return an independent object with the same content, on the same device."""
         return self.__copy__()
 
+    @abstractmethod
+    def _union(self, other: Self) -> Self:
+        """Return the union with another object of the same kind as a new one."""
+
+    @final
     def __or__(self, other: Self) -> Self:
         """Return the union of two objects as a new one."""
-        return self.copy().merge(other) if isinstance(other, Mergeable) else NotImplemented
+        return self._union(other) if isinstance(other, Mergeable) else NotImplemented
 
     def __ior__(self, other: Self) -> Self:
         return self.merge(other) if isinstance(other, Mergeable) else NotImplemented

@@ -150,6 +150,11 @@ class Engine(ABC):
         """Take over the state of another engine of the same geometry. This one must be new."""
         self.load(other.arrays())
 
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two engines of the same geometry. This one must be new."""
+        self.copy_from(one)
+        self.merge(other)
+
 
 class SeveralEngines(Engine):
     """One engine per GPU. Batches go to the engines in turn; a query first merges all of them into the first one."""

@@ -7,7 +7,7 @@ which are correct whenever no thread is writing, so that a query need not read t
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from superhosts.engines.bins import Bins, Task
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
+from superhosts.lending import uncleared
 from superhosts.pairs import Addresses, Batches
 from superhosts.stopwatch import timed
 
@@ -50,13 +51,14 @@ def count_zeros(columns: Words, zeros: Counts, start: int, stop: int) -> None:
 
 
 @compiled
-def or_columns(into: Words, other: Words, zeros: Counts, start: int, stop: int) -> None:
-    """OR columns start..stop of another sketch into this one and recount their zeros."""
+def or_columns(into: Words, one: Words, other: Words, zeros: Counts, start: int, stop: int) -> None:
+    """Write the OR of columns start..stop of two sketches into a third, or into one of them, and count their zeros."""
     for c in range(start, stop):
         ones = np.uint64(0)
         for w in range(into.shape[1]):
-            into[c, w] |= other[c, w]
-            ones += ones_of(into[c, w])
+            word = one[c, w] | other[c, w]
+            into[c, w] = word
+            ones += ones_of(word)
         zeros[c] = into.shape[1] * 64 - np.int64(ones)
 
 
@@ -94,15 +96,20 @@ def recount(columns: Words, zeros: Counts, threads: int) -> None:
     run_parallel(count_zeros, [(columns, zeros, a, b) for a, b in split_evenly(len(columns), threads)], threads)
 
 
-def merge_columns(into: Words, other: Words, zeros: Counts, threads: int) -> None:
-    """OR the columns of `other` into those of `into` on all threads and update the zero counts."""
-    run_parallel(or_columns, [(into, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
+def unite_columns(into: Words, one: Words, other: Words, zeros: Counts, threads: int) -> None:
+    """Write the OR of the columns of two sketches on all threads, and count the zeros. `into` may be one of them."""
+    run_parallel(or_columns, [(into, one, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
 
 
-def by_rows(work: Callable[..., Any], into: NDArray[Any], other: NDArray[Any], threads: int) -> None:
-    """Call work(into, other) for runs of rows of both arrays, on all threads: memory is faster with several."""
-    spans = split_evenly(len(into), threads)
-    run_parallel(work, [(into[start:stop], other[start:stop]) for start, stop in spans], threads)
+def by_rows(work: Callable[..., Any], arrays: Sequence[NDArray[Any]], threads: int) -> None:
+    """Call work(*arrays) for runs of rows of all arrays, on all threads: memory is faster with several."""
+    spans = split_evenly(len(arrays[0]), threads)
+    run_parallel(work, [tuple(array[start:stop] for array in arrays) for start, stop in spans], threads)
+
+
+def zeros(shape: tuple[int, ...]) -> Words:
+    """Return words without a bit set."""
+    return np.zeros(shape, np.uint64)
 
 
 def make_bins(plan: Plan, *, grows: bool = False) -> Bins:
@@ -123,10 +130,11 @@ class CpuEngine(Engine):
 
     narrows = True
 
-    def __init__(self, plan: Plan, bins: Bins | None = None) -> None:
+    def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
+        """Make an empty engine. If not `cleared`, it has any content until the caller writes all of it."""
         super().__init__(plan)
         geometry = plan.geometry
-        self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
+        self.bits: Words = (zeros if cleared else uncleared)((geometry.total_columns, geometry.words))
         self.counts: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
         self.bins = make_bins(plan) if bins is None else bins
 
@@ -193,7 +201,7 @@ class CpuEngine(Engine):
     def merge(self, other: Engine) -> None:
         """OR another engine's columns into these."""
         self.flush()
-        merge_columns(self.bits, other.arrays()["bits"], self.counts, self.threads)
+        unite_columns(self.bits, self.bits, other.arrays()["bits"], self.counts, self.threads)
 
     def block_takers(self) -> dict[str, Take]:
         """Return a function per array that merges a block of a file. No pairs may be pending while they are in use."""
@@ -260,8 +268,12 @@ class CpuEngine(Engine):
             super().copy_from(other)
             return
         for name, array in other.arrays().items():
-            by_rows(np.copyto, self._arrays()[name], array, self.threads)
+            by_rows(np.copyto, (self._arrays()[name], array), self.threads)
         self.counts[:] = other.counts
+
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two engines without copying one first. This one must be new."""
+        unite_columns(self.bits, one.arrays()["bits"], other.arrays()["bits"], self.counts, self.threads)
 
     def load(self, arrays: Arrays) -> None:
         """Replace the state by these arrays, which may be the engine's own, filled in place; recount the zeros."""

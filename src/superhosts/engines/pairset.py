@@ -329,27 +329,28 @@ class PairSet:
         """Return True if another set has the table of a bin, or any table of this set."""
         return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
 
-    def pass_to(self, take: Callable[[Portion, int], None], threads: int, *, release: bool = False) -> None:
-        """Call take(portion, thread) with the pairs of each slice, on several threads. A slice belongs to one thread.
+    def pass_to(self, take: Callable[[Portion], None], threads: int, *, release: bool = False) -> None:
+        """Call take(portion) with the pairs of each slice, on several threads. The pairs of a slice come together.
 
-        The pairs of a slice come together. With `release`, the memory of their tables is freed as soon as they were
-        taken. A call that was interrupted can be repeated.
+        With `release`, the memory of their tables is freed as soon as they were taken. A call that was interrupted can
+        be repeated.
         """
         self._complete()
         slices = min(self.bins.slices, self.bins.bins)
 
-        def work(thread: int) -> None:
-            for slice_ in range(thread, slices, threads):
-                bins = [bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_]]
-                tables = [table for bin_ in bins if (table := self._table(bin_)) is not None]
-                for width in sorted({table.width for table in tables}):
-                    take(self._portion([table for table in tables if table.width == width], width), thread)
-                if release:
-                    del tables
-                    for bin_ in bins:
-                        self._memory[bin_], self._places.sizes[bin_] = None, 0
+        def work(slice_: int) -> None:
+            bins = [bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_]]
+            tables = [table for bin_ in bins if (table := self._table(bin_)) is not None]
+            for width in sorted({table.width for table in tables}):
+                take(self._portion([table for table in tables if table.width == width], width))
+            if release:
+                del tables
+                for bin_ in bins:
+                    self._memory[bin_], self._places.sizes[bin_] = None, 0
 
-        run_parallel(work, [(thread,) for thread in range(threads)], threads)
+        # Those with the most pairs first, so that no thread begins with a large one when the others have ended.
+        order = np.argsort(-self._counts.reshape(-1, slices).sum(axis=0), kind="stable")
+        run_parallel(work, [(slice_,) for slice_ in order.tolist()], threads)
 
     def _portion(self, tables: list[Table], width: int) -> Portion:
         """Return the pairs of tables of the same width as chunks of a pool."""

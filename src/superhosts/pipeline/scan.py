@@ -20,6 +20,7 @@ from typing import Any
 from superhosts.durations import Durations
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
+from superhosts.pipeline.ahead import SlidingAhead
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.run_options import RunOptions as RunOptions
@@ -185,6 +186,7 @@ class Scan:
         self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
         self._builder.sorts, self._builder.sampling = settings.has_contacts and len(self.sources) > 1, sampling
         self._sliding = self._slide(self._builder) if slides else None
+        self._ahead = SlidingAhead(self._sliding) if self._sliding is not None and not live else None
         self._last_pane: int | None = None
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
@@ -270,6 +272,8 @@ class Scan:
         window, sliding = self.open_window(), self._sliding
         if window is None:
             return None
+        if self._ahead is not None:
+            self._ahead.wait()
         found = self._builder.peek(self._start_of(window), window, is_pane=sliding is not None)
         return found if sliding is None or found is None else sliding.peek(found)
 
@@ -313,6 +317,8 @@ class Scan:
             self._is_over = True
         finally:
             self._running = None  # even if the iterator is kept
+            if self._ahead is not None:
+                self._ahead.close()
             self._builder.count_gathered()  # after an error, or if the loop was left
             for source in self.sources:
                 source.leave()
@@ -320,11 +326,18 @@ class Scan:
     def _results(self) -> Iterator[WindowResult]:
         if any(source.loses for source in self.sources):
             compile_all(self.settings, self._make_detector)
-        for events in self._read():
-            for event in self._each(events):
-                yield from self._handle(event)
-            if self._on_progress is not None:
-                self._on_progress(*self._reached())
+        try:
+            for events in self._read():
+                for event in self._each(events):
+                    yield from self._handle(event)
+                if self._ahead is not None:
+                    yield from self._shown(self._ahead.done())
+                if self._on_progress is not None:
+                    self._on_progress(*self._reached())
+        except SuperhostsError:
+            yield from self._stop_ahead()
+            raise
+        yield from self._stop_ahead()
         interrupted = self._stopping
         if interrupted and self._options.leaves_open and all(source.replays for source in self.sources):
             self._builder.clear()
@@ -339,6 +352,17 @@ class Scan:
                 del result  # its cubes, while the next window's are made
         if self._windows.put_off and not interrupted:
             yield from self._revise()
+
+    def _stop_ahead(self) -> Iterator[WindowResult]:
+        """Yield the window that is being made; the others are made when they are asked for."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            yield from self._shown(ahead.finish())
+            ahead.close()
+
+    def _shown(self, windows: Iterator[WindowResult]) -> Iterator[WindowResult]:
+        """Yield the windows with packets, or all for a sensor, which shows that it is alive."""
+        return (window for window in windows if window.packets or self._options.is_sensor)
 
     def _read(self) -> Iterator[Iterator[Event]]:
         """Read the inputs; yield what their blocks and the passing of time do to the windows."""
@@ -403,6 +427,8 @@ class Scan:
         elif isinstance(event, Jump):
             if self._following is not None:
                 self._following.forget_clock()
+            if self._ahead is not None:
+                yield from self._shown(self._ahead.finish())
             if self._sliding is not None:
                 self._sliding.clear()
             if self.on_jump is not None:
@@ -417,8 +443,7 @@ class Scan:
             pane = self._builder.close_pane(start, event.window)
             self._last_pane = event.window.start // (event.window.end - event.window.start)
             pane.drops = self._drops(event.window)
-            is_shown = self._options.is_sensor  # a sensor shows that it is alive
-            yield from (window for window in self._sliding.add(pane) if window.packets or is_shown)
+            yield from self._shown((self._ahead or self._sliding).add(pane))
 
     def _drops(self, window: Window) -> int | None:
         """Return the packets that live captures have lost in a window; None if there are no live captures."""

@@ -22,6 +22,7 @@ from superhosts.lens import Lens, parse_ports, parse_protocols
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
 from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
+from superhosts.pipeline.panes import MORE_SKETCHES
 from superhosts.selection import Selection
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 from superhosts.text import counted, either, named, option, printable, setting
@@ -188,7 +189,7 @@ class Settings:
     @property
     def most_sketches(self) -> int:
         """How many sketches are in memory at most: of panes and unions of panes, and the one that takes packets."""
-        return self.panes + 2 if self.slides else 1
+        return self.panes + MORE_SKETCHES if self.slides else 1
 
     @property
     def parts(self) -> list[Part]:

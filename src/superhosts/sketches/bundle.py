@@ -11,6 +11,7 @@ one moment.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -178,17 +179,30 @@ class Sketch(Mergeable):
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
-            self._add_evidence(other.evidence, has_parts=bool(other.parts))
-            new: dict[Part, Detector] = {}
-            for part, detector in other.parts.items():
-                if part in self.parts:
-                    self.parts[part].merge(detector)
-                else:
-                    new[part] = detector.copy()  # A later merge into this sketch must not change the other one.
-            self.parts = {**self.parts, **new}
-            self._unite(other.window, other.sites, other.entries, other.unlisted)
-            self.partial |= other.partial
+            self._add(other, operator.ior)
         return self
+
+    def _union(self, other: Self) -> Self:
+        _check_sketch(other)
+        with self._held(other):
+            self._check_mergeable(other.kinds, other._files)
+            # Of a part that both have, only the union is made.
+            parts = {part: each if part in other.parts else each.copy() for part, each in self.parts.items()}
+            whole = self._twin({**self._state(), "parts": parts, "entries": list(self.entries)})
+            whole._add(other, operator.or_)
+        return whole
+
+    def _add(self, other: Sketch, unite: Callable[[Detector, Detector], Detector]) -> None:
+        """Add all that another sketch has. `unite` returns what a part becomes that both have."""
+        self._add_evidence(other.evidence, has_parts=bool(other.parts))
+        added = {
+            # A later merge into this sketch must not change the other one.
+            part: unite(self.parts[part], detector) if part in self.parts else detector.copy()
+            for part, detector in other.parts.items()
+        }
+        self.parts = {**self.parts, **added}
+        self._unite(other.window, other.sites, other.entries, other.unlisted)
+        self.partial |= other.partial
 
     def merge_file(
         self,

@@ -312,6 +312,11 @@ class Cube(ColumnSketch):
             return self._twin({**self._state(), "engine": self.engine.copy()})
         return super()._copy()
 
+    def _united(self, other: Self) -> Self:
+        if isinstance(self.engine, Stages):
+            return self._twin({**self._state(), "engine": self.engine.united(other.engine)})
+        return super()._united(other)
+
     # Estimates
 
     def _search_for(self, threshold: float) -> Search:

@@ -16,8 +16,9 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.bins import Bins, Pool, Task
-from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros
+from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros, zeros
 from superhosts.hashing import Key
+from superhosts.lending import uncleared
 
 
 @compiled
@@ -48,18 +49,19 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
     return fetched
 
 
-def keep_larger(labels: Words, other: Words) -> None:
-    """Keep the larger one of each two labels."""
-    np.maximum(labels, other, out=labels)
+def keep_larger(labels: Words, other: Words, into: Words) -> None:
+    """Write the larger one of each two labels."""
+    np.maximum(labels, other, out=into)
 
 
 class CpuCube(CpuEngine):
     """A labelled cube in main memory."""
 
-    def __init__(self, plan: Plan, bins: Bins | None = None) -> None:
-        super().__init__(plan, bins)
+    def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
+        super().__init__(plan, bins, cleared=cleared)
         geometry: Geometry = plan.geometry
-        self.labels: Words = np.zeros((geometry.plain_columns, geometry.labels, geometry.limbs), np.uint64)
+        shape = geometry.plain_columns, geometry.labels, geometry.limbs
+        self.labels: Words = (zeros if cleared else uncleared)(shape)
         self.store = Store(self.bits, self.counts, self.labels)
 
     def _arrays(self) -> Arrays:
@@ -88,7 +90,15 @@ class CpuCube(CpuEngine):
     def merge(self, other: Engine) -> None:
         """OR the columns of another engine into these and keep the maximum of each label."""
         super().merge(other)
-        by_rows(keep_larger, self.labels, other.arrays()["labels"], self.threads)
+        self._unite_labels(self, other)
+
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two engines. This one must be new."""
+        super().unite(one, other)
+        self._unite_labels(one, other)
+
+    def _unite_labels(self, one: Engine, other: Engine) -> None:
+        by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""

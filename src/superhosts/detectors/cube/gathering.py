@@ -51,7 +51,7 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     """Return the hosts of a set of pairs, ordered by the number of their rows and then by host. The set is drained."""
     found = [_empty(geometry)]
 
-    def take(portion: Portion, _thread: int) -> None:
+    def take(portion: Portion) -> None:
         hosts, peers = unpack_portion(portion)
         index = np.zeros(1 << (2 * len(peers)).bit_length(), np.int32)  # no memory is used before it is written
         found.append(Gathered(*gather_pairs(hosts, peers, index, geometry, key)))

@@ -213,6 +213,17 @@ class Stages(Engine):
         merge_dense(self._become_dense(), other)
         self.bins = None
 
+    def united(self, other: Engine) -> Stages:
+        """Return the union with another engine as a new one. Of two dense ones neither is copied first."""
+        if self.settle() is not None or not isinstance(other, Stages) or other.settle() is not None:
+            whole = self.copy()
+            whole.merge(other)
+            return whole
+        mine, theirs = self._dense_form(), other._dense_form()
+        whole = Stages(self.plan, self._asked, self.auto)
+        whole.unite(mine, theirs)
+        return whole
+
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Search the dense form."""
         return self._dense_form().search(search)
@@ -249,11 +260,15 @@ class Stages(Engine):
         """Take over the state of a dense engine. This one must be new."""
         self._replace(lambda engine: engine.copy_from(other))
 
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two dense engines. This one must be new."""
+        self._replace(lambda engine: engine.unite(one, other))
+
     def _replace(self, fill: Callable[[Engine], None]) -> None:
         """Become a dense engine that `fill` fills."""
         dense = self._on_auto_gpu(fill) if self.dense is None else None
         if dense is None:
-            dense = self.dense or make_dense(self.plan, self.device)
+            dense = self.dense or make_dense(self.plan, self.device, cleared=False)
             fill(dense)
         self.dense, self.pairs, self.bins = dense, None, None
 
@@ -276,11 +291,11 @@ def _pieces(batches: Batches) -> Iterator[Batches]:
         yield group
 
 
-def make_dense(plan: Plan, device: str, bins: Bins | None = None) -> Engine:
-    """Return an empty dense engine on a device. On the CPU it uses the given bins."""
+def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:
+    """Return an empty dense engine on a device. On the CPU it uses the given bins, and is `cleared` if need be."""
     engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
     if not engines:
-        return CpuCube(plan, bins)
+        return CpuCube(plan, bins, cleared=cleared)
     return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
 
@@ -310,12 +325,12 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     """
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
-        pairs.pass_to(lambda portion, _: batches.append(columns_of(portion, dense)), dense.threads)
+        pairs.pass_to(lambda portion: batches.append(columns_of(portion, dense)), dense.threads)
         dense.update_batches(batches)
         return
     unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
 
-    def write(portion: Portion, _thread: int) -> None:
+    def write(portion: Portion) -> None:
         dense.write_from(Task(portion.chunks, portion.sizes, unseen), portion.pool)
 
     pairs.pass_to(write, dense.threads, release=release)

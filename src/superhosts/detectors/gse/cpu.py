@@ -19,7 +19,7 @@ from superhosts.detectors.hostset import HostSet, Slots, insert, is_crowded
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan, Sums
-from superhosts.engines.cpu import merge_columns, recount
+from superhosts.engines.cpu import recount, unite_columns
 from superhosts.hashing import Key, mangle32, pair_hash
 from superhosts.pairs import Addresses
 
@@ -127,7 +127,7 @@ class CpuGse(Engine):
         """OR another engine's bits into these and add its hosts to the set."""
         arrays = other.arrays()
         zeros = np.empty(len(self.bits), np.int32)
-        merge_columns(self.bits, arrays["bits"], zeros, self.threads)
+        unite_columns(self.bits, self.bits, arrays["bits"], zeros, self.threads)
         self.ones = self.bits.size * 64 - int(zeros.sum(dtype=np.int64))
         self.known.add(arrays["hosts"])
 

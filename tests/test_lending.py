@@ -1,0 +1,41 @@
+"""Memory of large arrays that is used again."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+
+from superhosts.lending import LEAST_REUSED, Reuse, uncleared
+
+WORDS = LEAST_REUSED // 8
+
+
+def test_arrays_are_used_again_while_somebody_wants_it() -> None:
+    reuse = Reuse()
+    first = uncleared((WORDS // 4, 4))
+    assert (first.shape, first.dtype, first.flags.aligned, first.flags.writeable) == ((WORDS // 4, 4), "u8", True, True)
+    first[:] = 7
+    view = first[3:5]
+    del first
+    second = uncleared((WORDS,))
+    assert not second.any()  # The view still has the memory of the first one.
+    del second, view
+    gc.collect()
+    third, fourth = uncleared((WORDS,)), uncleared((WORDS,))
+    assert sorted([int(third.sum()), int(fourth.sum())]) == [0, 7 * WORDS]
+    lender = Reuse.lender(LEAST_REUSED)
+    assert lender is not None
+    assert lender.made == 2
+    del reuse
+    gc.collect()
+    assert Reuse.lender(LEAST_REUSED) is None
+    third[:] = 1  # What was lent stays.
+    assert uncleared((WORDS,)).shape == (WORDS,)
+
+
+def test_small_arrays_are_not_lent() -> None:
+    reuse = Reuse()
+    assert uncleared((5, 7)).shape == (5, 7)
+    assert uncleared((5, 7)).dtype == np.uint64
+    assert not reuse._lenders
