@@ -1,4 +1,4 @@
-"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--quick] [--rounds N]`.
+"""Scans with windows that overlap against plain ones: `python benchmarks/sliding.py [--rounds N] [--device cuda]`.
 
 Captures of synthetic traffic are scanned as a user does it, from the start of a process to its exit, with the file in
 the page cache: with windows of 5 minutes, and with ones of which one ends every 30 seconds. Both take turns. The figure
@@ -20,7 +20,7 @@ from tables import Spent, spend
 CASES = {  # distinct pairs and packets of five minutes, number of such windows
     "100 k pairs, 1 M packets": (100_000, 1_000_000, 12),
     "1 M pairs, 10 M packets": (1_000_000, 10_000_000, 4),
-    "10 M pairs, 20 M packets": (10_000_000, 20_000_000, 2),
+    "10 M pairs, 20 M packets": (10_000_000, 20_000_000, 5),
     "10 M pairs, 50 M packets": (10_000_000, 50_000_000, 2),
 }
 WAYS = {"tumbling": (), "sliding": ("--slide", "30s")}
@@ -32,9 +32,9 @@ def make_capture(path: Path, flows: int, packets: int, windows: int) -> None:
     spend([*superhosts_command(), "synth", str(path), *sizes], len)
 
 
-def scan(path: Path, options: tuple[str, ...]) -> Spent:
+def scan(path: Path, device: str, options: tuple[str, ...]) -> Spent:
     """Scan as a user does it."""
-    fixed = ["--inner", "10.0.0.0/8", "--window", "5m", "--json", "-q"]
+    fixed = ["--inner", "10.0.0.0/8", "--window", "5m", "--json", "-q", "--device", device]
     return spend([*superhosts_command(), "scan", str(path), *fixed, *options], lambda output: len(output.splitlines()))
 
 
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ten times fewer packets and pairs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", choices=CASES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
     report = Report(quick=options.quick)
@@ -56,7 +57,7 @@ def main() -> None:
             spent: dict[str, list[Spent]] = {way: [] for way in WAYS}
             for turn in range(options.rounds + 1):  # The first round compiles, and reads the file into the page cache.
                 for way, arguments in WAYS.items():
-                    found = scan(path, arguments)
+                    found = scan(path, options.device, arguments)
                     if turn:
                         spent[way].append(found)
         for way, each in spent.items():
@@ -70,7 +71,8 @@ def main() -> None:
         note = f"of processor seconds {processor:.2f} times"
         report.add("sliding", f"scan, {case}: sliding / tumbling", wall, "times", note=note)
     if not options.quick:
-        name = f"sliding-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+        where = report.machine["arch"] if options.device == "cpu" else f"{report.machine['arch']}-{options.device}"
+        name = f"sliding-{where}-{report.started:%Y-%m-%d}"
         for made_file in report.write(options.results, name, "Windows that overlap"):
             print(made_file)
 

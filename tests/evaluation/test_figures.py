@@ -174,7 +174,7 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
     assert set(made[0]) == {stem + kind for stem in stems for kind in (".pdf", ".svg")}
     for stem in stems:
         text = made[0][f"{stem}.svg"].decode().replace("\N{NO-BREAK SPACE}", " ")
-        for fact in ("θ = 1,024", "2 windows of 5,000,000 flows", "memory as in each paper", "public key"):
+        for fact in ("θ = 1,024", "2 windows of 5,000,000 flows", "default memory of each", "public key"):
             assert fact in text, (stem, fact)
         assert "superhosts compare" in text  # in the metadata
         assert 'width="244.8pt"' in text  # 3.4 inches

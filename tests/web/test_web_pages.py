@@ -103,6 +103,38 @@ def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> N
     assert "new window" in page.inner_text("#announcer")
 
 
+def test_a_link_that_is_pressed_while_a_window_comes_is_followed(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    link = page.wait_for_selector(".hosts tbody a")
+    assert link is not None
+    host, place = link.inner_text(), link.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 5, place["y"] + place["height"] / 2)
+    page.mouse.down()
+    shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24)])
+    page.wait_for_selector("text=14:00 – 14:05 UTC")
+    assert page.locator("text=10.200.0.1").count() == 0
+    page.mouse.up()
+    page.wait_for_selector("h1.address")
+    assert page.inner_text("h1.address") == host
+    page.go_back()
+    page.wait_for_selector("text=10.200.0.1")
+
+
+def test_rows_that_waited_for_a_press_are_shown(visit: Visit, shown: Shown) -> None:
+    page = visit.open()
+    cell = page.wait_for_selector(".hosts tbody td.number")
+    assert cell is not None
+    place = cell.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 5, place["y"] + 5)
+    page.mouse.down()
+    shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24)])
+    page.wait_for_selector("text=14:00 – 14:05 UTC")
+    page.mouse.up()
+    page.wait_for_selector("text=10.200.0.1")
+
+
 def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -> None:
     page = visit.open()
     page.wait_for_selector(".hosts tbody a")
@@ -161,6 +193,8 @@ HOSTS = (
 WORDS = (
     "10.0.0.0/8, 10.0.0.0/9, 10.128.0.0/9, 10.1.2.3/32, 10.1.2.7/30, 0.0.0.0/0, 10.1.2.3/33, 10.0.0.0/, 10/8, "
     "010.0.0.0/8, 2001:db8::/32, 2001:0db8::1/33, ::/0, ::/129, ::ffff:0.0.0.0/96, host/, /, 1.2.3.4::/8, "
+    "10.0.0.0/255.0.0.0, 10.0.0.0/0.255.255.255, 10.0.0.0/255.128.0.0, 10.1.2.3/255.255.255.255, 0.0.0.0/0.0.0.0, "
+    "10.0.0.0/255.0.255.0, 10.0.0.0/255.0.0, 10.0.0.0/0.0.0.1, 2001:db8::/255.0.0.0, 10.1.2.3/0.0.0.3, "
     "10.0.0.0/8 10.1.2, 10.1 db8, db8 :1:, fe80::/10, 10.0.0.0/8/8, 1::2::3/64, 3, DB8,  ,"
 )
 

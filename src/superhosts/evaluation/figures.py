@@ -131,7 +131,7 @@ def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:
     several = "up to " if len({row.flows for row in rows}) > 1 else ""
     given = {row.memory_given for row in rows}
     only = format_size(next(iter(given)) or 0) if len(given) == 1 and None not in given else ""
-    memory = f"{only} for each detector" if only else "" if len(given) > 1 else "memory as in each paper"
+    memory = f"{only} for each detector" if only else "" if len(given) > 1 else "default memory of each"
     true = {row.true for row in rows}
     hosts = f"{'up to ' if len(true) > 1 else ''}{counted(max(true), 'super host')} in each"
     words = (f"θ = {facts.threshold:,g}", f"{counted(windows, 'window')} of {several}{counted(flows, 'flow')}", hosts)

@@ -23,14 +23,25 @@ function isIn(host, network) {
   return host.number >> rest === network.number >> rest;
 }
 
-// An address, or a prefix like 10.0.0.0/8, as a number of `size` bits, of which `length` count; null if it is none.
+// An address, or a prefix like 10.0.0.0/8 or 10.0.0.0/255.0.0.0, as a number of `size` bits, of which `length` count; null if
+// it is none.
 function networkOf(text) {
   const [address, length, ...more] = text.split("/");
   const found = address.includes(":") ? numberOf6(address) : numberOf4(address);
   if (found === null || more.length) return null;
   const size = address.includes(":") ? 128 : 32;
-  if (length !== undefined && !(/^\d{1,3}$/.test(length) && Number(length) <= size)) return null;
-  return { number: found, size, length: length === undefined ? size : Number(length) };
+  const counted = length === undefined ? size : lengthOf(length, size);
+  return counted === null ? null : { number: found, size, length: counted };
+}
+
+// The length of a prefix, which for IPv4 may be a mask of its ones, or of its zeros; null if it is none.
+function lengthOf(text, size) {
+  if (/^\d{1,3}$/.test(text)) return Number(text) <= size ? Number(text) : null;
+  const mask = size === 32 ? numberOf4(text) : null;
+  if (mask === null) return null;
+  const bits = mask.toString(2).padStart(32, "0");
+  if (/^1*0*$/.test(bits)) return bits.lastIndexOf("1") + 1;
+  return /^0*1*$/.test(bits) ? bits.indexOf("1") : null;
 }
 
 function numberOf4(text) {

@@ -33,7 +33,8 @@ export class HostTable {
     this.words = "";
     this.caption = h("caption", { class: "unseen" }, caption);
     this.head = h("tr", {});
-    this.body = h("tbody", {});
+    this.body = h("tbody", { onpointerdown: () => this.press() });
+    this.pressed = this.late = false;
     this.tally = h("span", { class: "muted tally", role: "status" });
     this.search = h("input", {
       type: "search",
@@ -58,7 +59,18 @@ export class HostTable {
   put(rows, caption) {
     this.rows = rows;
     if (caption) this.caption.textContent = caption;
-    this.draw();
+    if (this.pressed) this.late = true;
+    else this.draw();
+  }
+
+  // A link that is replaced while it is pressed is not clicked, so other rows wait until it is released.
+  press() {
+    this.pressed = true;
+    const release = () => {
+      this.pressed = false;
+      setTimeout(() => this.late && this.draw()); // after the click
+    };
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, release, { once: true });
   }
 
   filter(words) {
@@ -102,6 +114,7 @@ export class HostTable {
   }
 
   draw() {
+    this.late = false;
     const focused = document.activeElement?.dataset?.key;
     const held = focused !== undefined && this.body.contains(document.activeElement);
     const columns = COLUMNS.filter((column) => this.isShown(column));
