@@ -12,7 +12,7 @@ WORDS = LEAST_REUSED // 8
 
 
 def test_arrays_are_used_again_while_somebody_wants_it() -> None:
-    reuse = Reuse()
+    reuse = Reuse(2)
     first = uncleared((WORDS // 4, 4))
     assert (first.shape, first.dtype, first.flags.aligned, first.flags.writeable) == ((WORDS // 4, 4), "u8", True, True)
     first[:] = 7
@@ -34,8 +34,16 @@ def test_arrays_are_used_again_while_somebody_wants_it() -> None:
     assert uncleared((WORDS,)).shape == (WORDS,)
 
 
+def test_no_more_memory_is_kept_than_was_asked_for() -> None:
+    reuse = Reuse(2)
+    arrays = [uncleared((WORDS,)) for _ in range(5)]
+    arrays.clear()
+    gc.collect()
+    assert len(reuse._lenders[LEAST_REUSED]._free) == 2
+
+
 def test_small_arrays_are_not_lent() -> None:
-    reuse = Reuse()
+    reuse = Reuse(2)
     assert uncleared((5, 7)).shape == (5, 7)
     assert uncleared((5, 7)).dtype == np.uint64
     assert not reuse._lenders

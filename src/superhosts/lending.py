@@ -25,11 +25,11 @@ LEAST_REUSED = 1 << 22  # bytes from which on memory comes from the system for e
 class Lender:
     """Lends arrays of `size` bytes. Any thread may borrow and drop one. Bytes that are never written cost nothing."""
 
-    def __init__(self, size: int, *, huge: bool = False) -> None:
+    def __init__(self, size: int, *, huge: bool = False, most: int | None = None) -> None:
         self.size = size
         self.huge = huge  # in huge pages where the system has them: for memory that is used as a whole
         self.made = 0  # times that memory came from the system
-        self._free: deque[mmap.mmap] = deque()  # memory that nobody has
+        self._free: deque[mmap.mmap] = deque(maxlen=most)  # memory that nobody has; more goes back to the system
 
     def borrow(self) -> NDArray[np.uint8]:
         """Return bytes with any content. Their memory comes back when the array, and with it every view, is gone."""
@@ -49,7 +49,9 @@ class Reuse:
     _users: ClassVar[weakref.WeakSet[Reuse]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        """Keep the memory of at most so many arrays of each size that nobody has."""
+        self._most = most
         self._lenders: dict[int, Lender] = {}  # by size
         with self._lock:
             self._users.add(self)
@@ -59,7 +61,7 @@ class Reuse:
         """Return a lender of arrays of this size; None if nobody would use them again."""
         with cls._lock:
             user = next(iter(cls._users), None)
-        return None if user is None else user._lenders.setdefault(size, Lender(size, huge=True))
+        return None if user is None else user._lenders.setdefault(size, Lender(size, huge=True, most=user._most))
 
 
 def uncleared(shape: tuple[int, ...]) -> NDArray[np.uint64]:

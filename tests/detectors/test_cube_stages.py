@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.stages import Stages, make_on_gpu
 from superhosts.device import cuda_problem, gpus_of
 from superhosts.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
+from superhosts.engines.pairmerging import unite
+from superhosts.engines.pairset import PairSet
 from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle_column
@@ -608,3 +611,31 @@ def test_what_is_read_from_a_pickle_works_on_the_cpu():
     read = pickle.loads(pickle.dumps(feed(Cube(geometry=tiny(), device="cuda", exact=True), pairs)))
     assert read.device == copy.copy(read).device == "cpu"
     assert_same(read, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@pytest.mark.parametrize("extra", [40, 300, 1000])
+def test_tables_are_lent_until_they_were_read(extra: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lent its tables must not write to them while another cube, in another thread, makes its own of them."""
+
+    def cube_of(first: int, last: int) -> Cube:
+        cube = Cube("1MiB", device="cpu", threads=2)
+        peers = np.arange(first, last, dtype=np.uint32)
+        cube.update(peers // 8, peers)
+        return cube
+
+    lender, changed = cube_of(0, 10_000).merge(cube_of(10_000, 11_000)), []
+    union = lender | cube_of(50_000, 53_000)
+    work = PairSet._work
+
+    def interrupted(self: PairSet, pairs: int, call: Any, tables: int) -> Any:
+        if self is union.engine.pairs and call.func is unite and not changed:
+            changed.append(1)
+            thread = threading.Thread(target=lender.merge, args=(cube_of(20_000, 20_000 + extra),))
+            thread.start()
+            thread.join()
+        return work(self, pairs, call, tables)
+
+    monkeypatch.setattr(PairSet, "_work", interrupted)
+    assert union.exact_count() == 14_000
+    assert changed
+    assert union == cube_of(0, 11_000) | cube_of(50_000, 53_000)

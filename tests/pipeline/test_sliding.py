@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -280,7 +281,64 @@ def test_windows_in_memory_that_was_used_before() -> None:
     assert queue._reuse is None
 
 
+def test_few_hosts_with_most_of_the_pairs_cost_no_more_merges() -> None:
+    """Their columns are full, so that a dense union never shows that its pairs do not fit."""
+    settings = Settings(memory="64KiB", **COMMON)
+    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
+    size, queue, slides = limit // 8, PaneQueue(), 60
+    for number in range(slides):
+        if len(queue) == 12:
+            queue.pop()
+        queue.push(sketch_of(range(number * size, (number + 1) * size), settings))
+        union = queue.union().part(sh.Part())
+        assert union.exact == (number < 8), number
+        assert union.exact or not union.surely_exceeds_exact()
+    assert queue.merges < 160  # 183 if unions are made in vain at each turn
+    for number in range(12):  # A window that fits removes the doubt.
+        queue.pop()
+        queue.push(sketch_of(range(number), settings))
+        queue.union()
+    assert not queue._doubtful
+
+
+def test_memory_of_cubes_does_not_wait_beside_panes_that_are_cubes() -> None:
+    settings = Settings(memory="64KiB", **COMMON)
+    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
+    queue = PaneQueue()
+    for number in range(9):
+        if len(queue) == 3:
+            queue.pop()
+        large = number in (4, 5)
+        size = limit + 1 if large else limit // 2
+        queue.push(crowd_of(range(number * 2 * limit, number * 2 * limit + size), settings))
+        queue.union()
+        assert (queue._reuse is None) == (large or number < 2), number
+
+
 # Windows that are made while packets are counted
+
+
+def test_another_selection_waits_for_the_window_that_is_being_made(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.pcap", every_minute(8))
+    run = sh.scan(path, window="4m", slide="1m", memory="1MiB", threshold=1000, **COMMON)
+    ahead = run._ahead
+    assert ahead is not None
+    ahead._begun = Future()
+    run.select(5, None)
+    assert run.settings.threshold == 1000
+    ahead._begun.set_result([])
+    assert list(ahead.finish()) == []
+    assert (run.settings.threshold, run._builder.selection.threshold) == (5, 5)
+    run.select(7, None)
+    assert run.settings.threshold == 7
+
+
+def test_a_scan_that_has_ended_keeps_no_panes(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.pcap", every_minute(8))
+    run = sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON)
+    assert len(list(run)) == 8
+    assert run._sliding is not None
+    assert len(run._sliding._queue) == 0
 
 
 def fails_in(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +466,8 @@ def test_memory_and_panes() -> None:
     plain, sliding = Settings(window="5m"), Settings(window="5m", slide="30s")
     assert (plain.panes, plain.slides, plain.most_sketches) == (1, False, 1)
     assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 16)
-    assert sliding.most_memory - plain.most_memory == 15 * len(plain.parts) * plain.cube_memory
+    # Panes have, or had, pairs that wait for half as much memory again.
+    assert sliding.most_memory - plain.most_memory == (10 * 3 // 2 + 5) * len(plain.parts) * plain.cube_memory
     assert sliding.of_panes == Settings(window="30s")
     assert "slide" not in plain.fingerprint
     assert sliding.fingerprint["slide"] == "30s"

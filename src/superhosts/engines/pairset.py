@@ -231,6 +231,8 @@ class PairSet:
         kept = self._make_room(shared, counts + added)
         added = self._work(touched, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
         del kept  # the memory of mine, which has been copied
+        if not self._borrowed.any():
+            self._leases.clear()  # Not before: whoever lent the tables would write to them while they are read.
         self._counts[shared] = counts + added
         for bin_ in fresh.tolist():
             self._memory[bin_] = other._memory[bin_]
@@ -255,8 +257,6 @@ class PairSet:
             chosen = replaced & (places.widths == width)
             self._put_new(bins[chosen], sizes[chosen], width)
         self._borrowed[bins] = False
-        if not self._borrowed.any():
-            self._leases.clear()
         return old
 
     def _table(self, bin_: int) -> Table | None:

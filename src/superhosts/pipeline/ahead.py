@@ -5,7 +5,7 @@ Only for inputs that end: they keep all cores busy. Live traffic leaves time for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from superhosts.pipeline.building import WindowResult
@@ -13,12 +13,20 @@ from superhosts.pipeline.sliding import SlidingPanes
 
 
 class SlidingAhead:
-    """Makes the window of one pane in a thread of its own. All methods are for the thread that counts."""
+    """Makes the window of one pane in a thread of its own. All methods are for the thread that counts.
 
-    def __init__(self, sliding: SlidingPanes) -> None:
-        self._sliding = sliding
+    `on_idle` is called when no window is being made, and the last one was taken.
+    """
+
+    def __init__(self, sliding: SlidingPanes, on_idle: Callable[[], None]) -> None:
+        self._sliding, self._on_idle = sliding, on_idle
         self._thread = ThreadPoolExecutor(1, "superhosts-windows")
         self._begun: Future[list[WindowResult]] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True if a window is being made, or was not asked for yet."""
+        return self._begun is not None
 
     def add(self, pane: WindowResult) -> Iterator[WindowResult]:
         """Begin with the window of a pane. Yield those that come before it."""
@@ -38,6 +46,7 @@ class SlidingAhead:
         begun, self._begun = self._begun, None
         if begun is not None:
             yield from begun.result()
+        self._on_idle()
 
     def wait(self) -> None:
         """Wait until nothing changes the panes; what is made is yielded later."""

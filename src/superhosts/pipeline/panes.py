@@ -44,6 +44,7 @@ class PaneQueue:
         self._back: list[Sketch] = []  # younger panes, the youngest last
         self._whole_back: _Union | None = None  # the union of the back
         self._dense: frozenset[Part] = frozenset()  # parts of the last window with too many pairs to be exact
+        self._doubtful: frozenset[Part] = frozenset()  # those of which a dense union cannot tell that
         self._reuse: Reuse | None = None  # while there are such parts: every window has new cubes, as large as the last
 
     def __len__(self) -> int:
@@ -94,7 +95,8 @@ class PaneQueue:
 
     def _hastened(self, union: _Union) -> _Union:
         """Return a copy of which the parts are dense that are dense in windows; the union itself if there are none."""
-        early = frozenset(part for part, cube in _cubes(union.whole) if part in self._dense and cube.exact)
+        wanted = self._dense - self._doubtful
+        early = frozenset(part for part, cube in _cubes(union.whole) if part in wanted and cube.exact)
         if not early:
             return union
         whole = union.whole.copy()
@@ -119,11 +121,19 @@ class PaneQueue:
         unions = self._unions(left)
         whole = self._united(*(union.whole for union in unions))
         if any(_may_fit(whole, part) for union in unions for part in union.hastened):
+            hastened = frozenset(part for union in unions for part in union.hastened)
             self._make_exact()  # Only the exact panes can tell.
             whole = self._united(*(union.whole for union in self._unions(left)))
-        self._dense = frozenset(part for part, cube in _cubes(whole) if not cube.exact)
-        self._reuse = (self._reuse or Reuse()) if self._dense else None
+            # Few hosts with most of the pairs fill their columns, so the bits do not show how many pairs there are.
+            self._doubtful |= frozenset(part for part in hastened if _is_dense(whole, part))
+        self._dense = frozenset(part for part, _ in _cubes(whole) if _is_dense(whole, part))
+        self._doubtful &= self._dense
+        self._reuse = (self._reuse or Reuse(len(self) + 2)) if self._dense and self._panes_are_small() else None
         return whole
+
+    def _panes_are_small(self) -> bool:
+        """Return True if panes take less memory than cubes do: then there is room for cubes that wait to be used."""
+        return bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
 
     def _unions(self, left: int) -> list[_Union]:
         """Return the unions of all panes but those of the front from place `left` on."""
@@ -142,6 +152,12 @@ class PaneQueue:
 def _cubes(sketch: Sketch) -> list[tuple[Part, Cube]]:
     """Return the parts that count exactly as long as their pairs fit."""
     return [(part, detector) for part, detector in sketch if isinstance(detector, Cube)]
+
+
+def _is_dense(sketch: Sketch, part: Part) -> bool:
+    """Return True if a part has become dense."""
+    cube = sketch.parts[part]
+    return isinstance(cube, Cube) and not cube.exact
 
 
 def _may_fit(sketch: Sketch, part: Part) -> bool:

@@ -186,7 +186,10 @@ class Scan:
         self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
         self._builder.sorts, self._builder.sampling = settings.has_contacts and len(self.sources) > 1, sampling
         self._sliding = self._slide(self._builder) if slides else None
-        self._ahead = SlidingAhead(self._sliding) if self._sliding is not None and not live else None
+        self._ahead: SlidingAhead | None = None
+        if self._sliding is not None and not live:
+            self._ahead = SlidingAhead(self._sliding, self._select)
+        self._selected: tuple[float | None, int | None] | None = None  # what `select` asks for, until it is so
         self._last_pane: int | None = None
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
@@ -247,8 +250,15 @@ class Scan:
 
     def select(self, threshold: float | None, top: int | None) -> None:
         """Report other hosts, from the next window on that closes. Only for the thread that iterates."""
-        self.settings = replace(self.settings, threshold=threshold, top=top)
-        self._builder.selection = self.settings.selection
+        self._selected = threshold, top
+        if self._ahead is None or not self._ahead.is_busy:  # or else when the window that is being made was yielded
+            self._select()
+
+    def _select(self) -> None:
+        if self._selected is not None:
+            threshold, top = self._selected
+            self.settings = replace(self.settings, threshold=threshold, top=top)
+            self._builder.selection, self._selected = self.settings.selection, None
 
     def stop(self) -> None:
         """End the iteration within a second. May be called by a signal handler or another thread.
@@ -319,6 +329,8 @@ class Scan:
             self._running = None  # even if the iterator is kept
             if self._ahead is not None:
                 self._ahead.close()
+            if self._sliding is not None:
+                self._sliding.clear()  # The scan may live on, and shall not keep the panes.
             self._builder.count_gathered()  # after an error, or if the loop was left
             for source in self.sources:
                 source.leave()
@@ -357,8 +369,10 @@ class Scan:
         """Yield the window that is being made; the others are made when they are asked for."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            yield from self._shown(ahead.finish())
-            ahead.close()
+            try:
+                yield from self._shown(ahead.finish())
+            finally:
+                ahead.close()
 
     def _shown(self, windows: Iterator[WindowResult]) -> Iterator[WindowResult]:
         """Yield the windows with packets, or all for a sensor, which shows that it is alive."""

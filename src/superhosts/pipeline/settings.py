@@ -251,8 +251,11 @@ class Settings:
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
         samples = 2 * sampling.memory_of(self.evidence_pairs) if self.evidence else 0
-        others = self.most_sketches - 1  # which nothing waits for
-        return sum(self._memory(part) * (3 + 2 * others) // 2 + caches for part in self.parts) + contacts + samples
+        filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
+        others = self.most_sketches - filled
+        return sum(self._memory(part) * (3 * filled + 2 * others) // 2 + caches for part in self.parts) + (
+            contacts + samples
+        )
 
     @property
     def wants(self) -> Wants:
