@@ -10,12 +10,14 @@ text passes it through `printable` first.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_SHOWN = 200  # characters of untrusted text that a message quotes
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-_in_shell = False  # True while a command runs
+_commands = 0  # that run now; threads of one process may run several
+_lock = threading.Lock()
 
 
 def printable(text: object, most: int = MOST_SHOWN) -> str:
@@ -55,12 +57,14 @@ def short_rate(number: float) -> str:
 @contextmanager
 def speaking_options() -> Iterator[None]:
     """Spell settings as options of commands from now on: a command runs in this process."""
-    global _in_shell
-    before, _in_shell = _in_shell, True
+    global _commands
+    with _lock:
+        _commands += 1
     try:
         yield
     finally:
-        _in_shell = before
+        with _lock:
+            _commands -= 1
 
 
 def setting(name: str, value: object) -> str:
@@ -80,7 +84,7 @@ def named(name: str) -> str:
 
 def either(shell: str, python: str) -> str:
     """Return the words for somebody who typed a command, or those for a caller in Python."""
-    return shell if _in_shell else python
+    return shell if _commands else python
 
 
 def _quoted(value: object) -> str:
