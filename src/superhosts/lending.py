@@ -44,7 +44,7 @@ class Lender:
 
 
 class Reuse:
-    """While one of these objects exists, memory of `uncleared` arrays is lent by it; later it goes to the system."""
+    """While one of these objects exists, memory of `new_words` that need not be cleared is lent by it."""
 
     _users: ClassVar[weakref.WeakSet[Reuse]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -64,8 +64,10 @@ class Reuse:
         return None if user is None else user._lenders.setdefault(size, Lender(size, huge=True, most=user._most))
 
 
-def uncleared(shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Return an array of words with any content."""
+def new_words(shape: tuple[int, ...], *, cleared: bool) -> NDArray[np.uint64]:
+    """Return an array of words: zeros, or with any content, which may be memory that was used before."""
+    if cleared:
+        return np.zeros(shape, np.uint64)  # by the system, and only where it is used
     size = 8 * math.prod(shape)
     lender = Reuse.lender(size) if size >= LEAST_REUSED else None
     return np.empty(shape, np.uint64) if lender is None else lender.borrow().view(np.uint64).reshape(shape)

@@ -24,7 +24,7 @@ from superhosts.engines.bins import Bins, Task
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
-from superhosts.lending import uncleared
+from superhosts.lending import new_words
 from superhosts.pairs import Addresses, Batches
 from superhosts.stopwatch import timed
 
@@ -107,11 +107,6 @@ def by_rows(work: Callable[..., Any], arrays: Sequence[NDArray[Any]], threads: i
     run_parallel(work, [tuple(array[start:stop] for array in arrays) for start, stop in spans], threads)
 
 
-def zeros(shape: tuple[int, ...]) -> Words:
-    """Return words without a bit set."""
-    return np.zeros(shape, np.uint64)
-
-
 def make_bins(plan: Plan, *, grows: bool = False) -> Bins:
     """Return the bins of a sketch. They take a quarter of its memory; if `grows`, only with enough traffic."""
     return Bins(
@@ -134,7 +129,7 @@ class CpuEngine(Engine):
         """Make an empty engine. If not `cleared`, it has any content until the caller writes all of it."""
         super().__init__(plan)
         geometry = plan.geometry
-        self.bits: Words = (zeros if cleared else uncleared)((geometry.total_columns, geometry.words))
+        self.bits: Words = new_words((geometry.total_columns, geometry.words), cleared=cleared)
         self.counts: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
         self.bins = make_bins(plan) if bins is None else bins
 

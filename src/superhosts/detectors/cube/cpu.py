@@ -16,9 +16,9 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.bins import Bins, Pool, Task
-from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros, zeros
+from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros
 from superhosts.hashing import Key
-from superhosts.lending import uncleared
+from superhosts.lending import new_words
 
 
 @compiled
@@ -61,7 +61,7 @@ class CpuCube(CpuEngine):
         super().__init__(plan, bins, cleared=cleared)
         geometry: Geometry = plan.geometry
         shape = geometry.plain_columns, geometry.labels, geometry.limbs
-        self.labels: Words = (zeros if cleared else uncleared)(shape)
+        self.labels: Words = new_words(shape, cleared=cleared)
         self.store = Store(self.bits, self.counts, self.labels)
 
     def _arrays(self) -> Arrays:

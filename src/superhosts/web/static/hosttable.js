@@ -33,7 +33,7 @@ export class HostTable {
     this.words = "";
     this.caption = h("caption", { class: "unseen" }, caption);
     this.head = h("tr", {});
-    this.body = h("tbody", { onpointerdown: () => this.press() });
+    this.body = h("tbody", { onpointerdown: (event) => event.button === 0 && this.press() });
     this.pressed = this.late = false;
     this.tally = h("span", { class: "muted tally", role: "status" });
     this.search = h("input", {
@@ -66,11 +66,13 @@ export class HostTable {
   // A link that is replaced while it is pressed is not clicked, so other rows wait until it is released.
   press() {
     this.pressed = true;
+    const listening = new AbortController();
     const release = () => {
+      listening.abort();
       this.pressed = false;
       setTimeout(() => this.late && this.draw()); // after the click
     };
-    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, release, { once: true });
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, release, { signal: listening.signal });
   }
 
   filter(words) {
