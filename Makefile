@@ -3,13 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual docs test test-gpu boot chaos fuzz threads lint check format bench figures clean
+.PHONY: demo manual docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
 
-test: $(MARK)
-	$(BIN)/pytest -n auto
+# Before every commit.
+test: .venv/.tests
+	$(BIN)/pytest -n auto -m "not slow"
+
+# And all that takes longer: brokers and browsers, commands of the documentation, rivals, more cases of every property.
+test-all: test $(MARK)
+	$(BIN)/pytest -n auto -m "slow or hypothesis" --hypothesis-profile thorough
+
+# `make demo` and `make test` of the last commit on a bare Debian, as root and as another user. Needs root, debootstrap.
+fresh:
+	tests/fresh.sh
 
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
@@ -45,7 +54,7 @@ lint: $(MARK)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+check: lint test-all
 
 # The manual pages and the reference of commands and of the configuration file, from the texts of the help.
 manual: $(MARK)
@@ -78,10 +87,17 @@ clean:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "superhosts needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
 
+# Without --no-compile pip compiles every module of every package, also the many that nobody imports.
+PIP := $(BIN)/pip install -q --disable-pip-version-check --no-compile
+
 .venv/.core: .venv/bin/python pyproject.toml
-	$(BIN)/pip install -q --disable-pip-version-check -e .
+	$(PIP) -e .
+	touch $@
+
+.venv/.tests: .venv/bin/python pyproject.toml
+	$(PIP) -e '.[test]'
 	touch $@
 
 $(MARK): .venv/bin/python pyproject.toml
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
-	touch $@
+	$(PIP) -e '.[dev]'
+	touch $@ .venv/.tests

@@ -47,10 +47,18 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
-# The first call of a compiled function may compile for seconds, so no test has a deadline.
-# A machine with other work makes inputs slowly: that is no failure.
-settings.register_profile("superhosts", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("superhosts")
+# The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
+# makes inputs slowly: that is no failure. Nor is a folder that several cases of a test share. `make test-all` takes the
+# thorough profile.
+for _profile, _examples in (("quick", 15), ("thorough", 100)):
+    settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+settings.load_profile("quick")
 
 
 @pytest.hookimpl(optionalhook=True)

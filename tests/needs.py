@@ -1,4 +1,4 @@
-"""Programs that some tests need, where they are installed."""
+"""Programs and libraries that some tests need, where they are installed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import shutil
 
 import pytest
+
+from superhosts.sources.livecapture.bpf import load_libpcap
 
 
 def needed(program: str, variable: str) -> str:
@@ -15,3 +17,10 @@ def needed(program: str, variable: str) -> str:
         assert not os.environ.get(variable), f"{program} is not installed"
         pytest.skip(f"{program} is not installed")
     return found
+
+
+def need_libpcap() -> None:
+    """Skip a test without libpcap, which compiles filters, unless SUPERHOSTS_NEED_LIBPCAP requires it."""
+    if load_libpcap() is None:
+        assert not os.environ.get("SUPERHOSTS_NEED_LIBPCAP"), "libpcap is not installed"
+        pytest.skip("libpcap is not installed")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from superhosts.errors import UsageError
@@ -454,7 +454,6 @@ def addresses(bits: int) -> st.SearchStrategy[int]:
     return st.integers(0, (1 << bits) - 1) | near
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(addresses(32), st.integers(0, 32) | st.integers(14, 18)), max_size=12), st.lists(addresses(32))
 )
@@ -462,7 +461,6 @@ def test_ipv4_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], pr
     check(prefixes, [*probes, 0, (1 << 32) - 1], 4)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(addresses(128), st.integers(0, 128) | st.integers(14, 18)), max_size=12),
     st.lists(addresses(128)),

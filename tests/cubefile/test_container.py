@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import superhosts as sh
@@ -87,7 +87,6 @@ def test_exact_sketches_with_wide_peers_of_narrow_hosts(tmp_path: Path) -> None:
     assert content(sh.load(tmp_path / "a.cube")) == content(sh.Sketch.of(detector))
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1]), max_size=40),
     st.integers(0, 60),

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -83,7 +83,6 @@ def every_address(geometry: Geometry) -> set[int]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_columns_spell_the_address_again(data):
     """Check the windows of LP, their check bits, and the way back to the address."""

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -40,7 +40,6 @@ def test_any_number_of_arrays(arrays):
     assert_equal_to_oracle(cube, pairs)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     slice_bits=st.integers(0, 9),
     column_bits=st.integers(6, 12),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crowd import DEADLINE
@@ -133,7 +133,6 @@ def histories(draw) -> tuple[int, int, int, list[tuple[str, Pairs, int]]]:
 
 
 @given(histories())
-@settings(max_examples=150, deadline=None)
 def test_the_state_depends_on_the_set_of_pairs_alone(history):
     """Peers are numbers below 2^32, so that they are the same pairs in a column of any width."""
     bits, threads, count, steps = history
@@ -161,7 +160,6 @@ def test_the_state_depends_on_the_set_of_pairs_alone(history):
 
 
 @given(st.sampled_from(BITS), st.sampled_from([-1, 0, 1, 40]), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
 def test_merging_in_any_grouping_gives_the_cube_of_all_pairs(bits, over, random):
     pairs = distinct_pairs(tiny(bits).exact_pairs + over, bits, 32)
     cubes, staged = [], True

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_names
@@ -68,7 +68,6 @@ def test_the_names_are_those_of_the_oracle(most: int) -> None:
     assert len(names) == most
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, max_size=60), st.integers(1, 12))
 def test_any_pairs_in_any_order_and_any_number_of_parts(pairs: Pairs, most: int) -> None:
     whole = add(empty(most), pairs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_edge import Packets
 
@@ -233,7 +233,6 @@ def folders(tmp_path: Path) -> Iterator[Path]:
     return (tmp_path / str(number) for number in range(10**9))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(positions)
 @example({"mine": {"frontier": "(2,)u8", "files": {"a@1": "V8"}}})
 @example({"mine": {"frontier": True, "files": {}}})
@@ -277,7 +276,6 @@ def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_i
     assert Position(tmp_path, ["packets"], SETTINGS.fingerprint).frontier == window(WINDOWS - 1).end
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(notes)
 @example({"start": 10**400, "end": 6})
 @example({"start": 6, "end": 5})

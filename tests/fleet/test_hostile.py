@@ -25,7 +25,7 @@ import nats.js.errors
 import nkeys
 import pytest
 import trustme
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -786,7 +786,6 @@ SUBJECTS = st.sampled_from(
 REPLIES = st.none() | st.sampled_from(["", "x", "$JS.ACK.superhosts.hub.x.y.z.0.0"])
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_whatever_comes_the_next_piece_is_taken(
     parcels: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any

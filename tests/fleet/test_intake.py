@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import system_call
@@ -419,7 +419,6 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> tuple[Node, Path]:
 FIELDS = ["window", "sites", "counters", "parts", "arrays", "version", "x"]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3))
 def test_whatever_a_header_says_gets_a_receipt(door: tuple[Node, Path], changes: dict[str, Any]) -> None:
     node, path = door
@@ -428,7 +427,6 @@ def test_whatever_a_header_says_gets_a_receipt(door: tuple[Node, Path], changes:
     assert printable_line(receipt.reason)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_a_part_says_gets_a_receipt(door: tuple[Node, Path], data: Any) -> None:
     node, path = door

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleets import forge_parcel, make_sketch, window, write_parcel
@@ -89,7 +89,6 @@ def of_other_type(value: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(others)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObject):
     shutil.rmtree(tmp_path / "hub", ignore_errors=True)

@@ -40,7 +40,7 @@ _rows = st.lists(
 )
 
 
-@target(st.tuples(_rows, st.text(_CHARACTERS, max_size=60)), examples=300)
+@target(st.tuples(_rows, st.text(_CHARACTERS, max_size=60)))
 def addresses(case: tuple[list[str], str]) -> None:
     """What stands behind the text, which may be nothing, does not matter."""
     texts, behind = case

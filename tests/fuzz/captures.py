@@ -270,7 +270,7 @@ block_sizes = st.integers(1, 200) | st.sampled_from([1024, 4096, 1 << 22])
 wants_drawn = st.tuples(st.booleans(), st.sampled_from(MODES))
 
 
-@target(st.tuples(captures_drawn, block_sizes, wants_drawn), examples=150)
+@target(st.tuples(captures_drawn, block_sizes, wants_drawn))
 def captures(case: tuple[bytes, int, tuple[bool, str]]) -> None:
     data, block_bytes, (details, tunnels) = case
     wants = Wants(details, tunnels)

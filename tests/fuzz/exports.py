@@ -100,7 +100,7 @@ def _netflow(seed: int) -> list[bytes]:
 _cases = st.tuples(st.integers(0, 2**32), edits, st.sampled_from(TIMES), st.booleans())
 
 
-@target(_cases, examples=200)
+@target(_cases)
 def netflow(case: tuple[int, list[Edit], str, bool]) -> None:
     """What the naive reader finds is found, in the same order, and every record is counted."""
     seed, changes, time, arrives = case
@@ -119,7 +119,7 @@ def netflow(case: tuple[int, list[Edit], str, bool]) -> None:
     assert reading.counters.packets >= len(naive.ipv4) + len(naive.ipv6) + naive.not_ip
 
 
-@target(st.tuples(st.integers(0, 2**32), edits), examples=200)
+@target(st.tuples(st.integers(0, 2**32), edits))
 def sflow(case: tuple[int, list[Edit]]) -> None:
     """A datagram that is damaged harms no other one, and has no more packets than it has room for."""
     seed, changes = case

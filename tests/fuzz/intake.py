@@ -45,7 +45,7 @@ def still_works(node: Node) -> None:
     assert "fra" in node.reports[-1].sites
 
 
-@target(_arriving, examples=25)
+@target(_arriving)
 def intake(data: bytes) -> None:
     with fresh_folder() as folder:
         node = Node(folder, sites=(), grace=0.0)
@@ -98,7 +98,7 @@ def make(path: Path, kind: str, data: bytes) -> None:
             os.truncate(path, 512 << 20)
 
 
-@target(st.tuples(st.lists(_things, max_size=5), _arriving), examples=15)
+@target(st.tuples(st.lists(_things, max_size=5), _arriving))
 def folders(case: tuple[list[tuple[str, str, str]], bytes]) -> None:
     things, data = case
     with fresh_folder() as folder:
@@ -198,7 +198,7 @@ async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: lis
     return wire
 
 
-@target(st.tuples(_arriving, st.lists(_piece | _question, max_size=8)), examples=12)
+@target(st.tuples(_arriving, st.lists(_piece | _question, max_size=8)))
 def pieces(case: tuple[bytes, list[Any]]) -> None:
     data, messages = case
     with fresh_folder() as folder:

@@ -60,7 +60,7 @@ def _attempt(read: Callable[[], Any]) -> tuple[Any, str]:
         return None, str(error)
 
 
-@target(st.tuples(_prefixes, st.lists(_networks, max_size=8), edits), examples=150)
+@target(st.tuples(_prefixes, st.lists(_networks, max_size=8), edits))
 def prefix_lists(case: tuple[list[str], list[str], list[Edit]]) -> None:
     """An address is in the table of a list if it is in one of its prefixes. A damaged list is read, or an error."""
     prefixes, hosts, changes = case
@@ -88,10 +88,7 @@ def prefix_lists(case: tuple[list[str], list[str], list[Edit]]) -> None:
 _label_texts = st.text("ab ,\"'\n#é\x1b", max_size=4)
 
 
-@target(
-    st.tuples(st.lists(st.tuples(_networks, _label_texts), max_size=8), st.lists(_networks, max_size=6), edits),
-    examples=150,
-)
+@target(st.tuples(st.lists(st.tuples(_networks, _label_texts), max_size=8), st.lists(_networks, max_size=6), edits))
 def labels(case: tuple[list[tuple[str, str]], list[str], list[Edit]]) -> None:
     """The most specific label counts; a damaged file is read, or an error."""
     lines, hosts, changes = case
@@ -133,7 +130,7 @@ _tokens = st.tuples(
 )
 
 
-@target(st.tuples(_tokens, edits, json_edits, st.integers(0, 1 << 16)), examples=300)
+@target(st.tuples(_tokens, edits, json_edits, st.integers(0, 1 << 16)))
 def tokens(case: tuple[tuple[Any, ...], list[Edit], list[JsonEdit], int]) -> None:
     """A token is read as it was made. A damaged one is an error, and so is one that somebody else made up."""
     fields, changes, twists, where = case

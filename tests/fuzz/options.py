@@ -89,7 +89,7 @@ _texts = st.sampled_from(sorted(READERS)).flatmap(
 )
 
 
-@target(_texts, examples=150)
+@target(_texts)
 def texts(case: tuple[str, str]) -> None:
     name, text = case
     with contextlib.suppress(UsageError):
@@ -101,7 +101,7 @@ _numbers = st.integers(0, 2**49)
 _sizes = st.tuples(st.sampled_from([0, 1, 2, 6, 14, 16]), st.integers(1, 8), st.integers(6, 20), st.integers(2, 10**6))
 
 
-@target(st.tuples(_numbers, _sizes, st.text("ab-_09", min_size=1, max_size=9)), examples=100)
+@target(st.tuples(_numbers, _sizes, st.text("ab-_09", min_size=1, max_size=9)))
 def written(case: tuple[int, tuple[int, int, int, int], str]) -> None:
     number, (slices, arrays, rows, columns), site = case
     assert abs(parse_size(format_size(number)) - number) <= 0.005 * number
@@ -139,7 +139,7 @@ _given = st.sampled_from(sorted(OPTIONS)).flatmap(
 )
 
 
-@target(st.lists(_given, min_size=1, max_size=3), examples=25)
+@target(st.lists(_given, min_size=1, max_size=3))
 def command_lines(case: list[tuple[str, str]]) -> None:
     """A scan with odd options ends with a status and one line."""
     with fresh_folder() as folder:

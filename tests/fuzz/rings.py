@@ -88,7 +88,7 @@ _rings = st.builds(
 )
 
 
-@target(st.tuples(_rings, st.booleans(), st.integers(1, MOST)), examples=400)
+@target(st.tuples(_rings, st.booleans(), st.integers(1, MOST)))
 def rings(case: tuple[bytes, bool, int]) -> None:
     data, cooked, limit = case
     assert walked(data, cooked, limit) == r.read(data, SIZE, cooked)

@@ -123,7 +123,7 @@ def refusing() -> Iterator[None]:
         yield
 
 
-@target(sketches_like(), examples=100)
+@target(sketches_like())
 def sketches(data: bytes) -> None:
     """Every way to read a file agrees, and what was read can be asked, saved and read again."""
     with fresh_folder() as folder:
@@ -195,7 +195,7 @@ COMMANDS += (("explain", "FILE", "BASE", "0.0.0.7"), ("explain", "--json", "FILE
 COMMANDS += (("merge", "FILE", "BASE", "-o", "OUT"), ("hosts", "--since", "2026-01-01", "FILE"))
 
 
-@target(st.tuples(sketches_like(), st.sampled_from(COMMANDS)), examples=30)
+@target(st.tuples(sketches_like(), st.sampled_from(COMMANDS)))
 def commands(case: tuple[bytes, tuple[str, ...]]) -> None:
     """A command ends with a known status, and shows nothing that a terminal would obey."""
     data, words = case

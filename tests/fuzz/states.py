@@ -92,7 +92,7 @@ def _is_object(data: bytes) -> bool:
         return False
 
 
-@target(st.deferred(lambda: _hub_files() | _hub_files() | _unions()), examples=10)
+@target(st.deferred(lambda: _hub_files() | _hub_files() | _unions()))
 def hub_states(case: tuple[str, bytes]) -> None:
     name, data = case
     with fresh_folder() as folder:
@@ -124,7 +124,7 @@ def position_file() -> bytes:
         return (folder / POSITION).read_bytes()
 
 
-@target(st.deferred(lambda: spoilt(position_file())), examples=60)
+@target(st.deferred(lambda: spoilt(position_file())))
 def positions(data: bytes) -> None:
     with fresh_folder() as folder:
         (folder / POSITION).write_bytes(data)
@@ -150,10 +150,7 @@ def spool_tree() -> Tree:
 _RECEIPT = b'{"verdict": "merged", "reason": ""}'
 
 
-@target(
-    st.deferred(lambda: st.tuples(spoilt(_RECEIPT), st.builds(apply, st.just(min(spool_tree().values())), edits))),
-    examples=20,
-)
+@target(st.deferred(lambda: st.tuples(spoilt(_RECEIPT), st.builds(apply, st.just(min(spool_tree().values())), edits))))
 def receipts(case: tuple[bytes, bytes]) -> None:
     """A receipt and a sketch in the spool that are spoilt: the others are sent."""
     receipt, sketch = case
@@ -172,9 +169,7 @@ def receipts(case: tuple[bytes, bytes]) -> None:
             assert first in left
 
 
-@target(
-    st.deferred(lambda: spoilt(json.dumps([{"name": min(spool_tree()), **json.loads(_RECEIPT)}]).encode())), examples=60
-)
+@target(st.deferred(lambda: spoilt(json.dumps([{"name": min(spool_tree()), **json.loads(_RECEIPT)}]).encode())))
 def answers(data: bytes) -> None:
     """What a hub, or somebody in its place, answers to an edge."""
     with fresh_folder() as folder:
@@ -192,7 +187,7 @@ def answers(data: bytes) -> None:
 # Results that a hub appends to
 
 
-@target(st.tuples(st.binary(max_size=60) | st.text("a\n\r", max_size=9000).map(str.encode), st.booleans()), examples=40)
+@target(st.tuples(st.binary(max_size=60) | st.text("a\n\r", max_size=9000).map(str.encode), st.booleans()))
 def outputs(case: tuple[bytes, bool]) -> None:
     """A file of lines that a crash has cut off goes on with a whole line."""
     data, as_csv = case

@@ -114,7 +114,7 @@ _streams = st.builds(
 )
 
 
-@target(st.tuples(_streams, block_sizes, st.integers(1, 5000)), examples=60)
+@target(st.tuples(_streams, block_sizes, st.integers(1, 5000)))
 def streams(case: tuple[bytes, int, int]) -> None:
     data, block_bytes, step = case
     kind = kind_of(data)

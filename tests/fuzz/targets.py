@@ -37,14 +37,13 @@ class Target:
     name: str
     cases: st.SearchStrategy[Any]  # of plain literals
     check: Callable[[Any], None]
-    examples: int  # cases in `make test`
 
 
-def target(cases: st.SearchStrategy[Any], *, examples: int) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+def target(cases: st.SearchStrategy[Any]) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Make a check a target under its own name."""
 
     def register(check: Callable[[Any], None]) -> Callable[[Any], None]:
-        TARGETS[check.__name__] = Target(check.__name__, cases, check, examples)
+        TARGETS[check.__name__] = Target(check.__name__, cases, check)
         return check
 
     return register

@@ -77,14 +77,14 @@ def said(reading: Reading | None) -> object:
     return reading and (reading.rows, reading.bad, reading.skipped, reading.first_bad[:3])
 
 
-@target(cases, examples=60)
+@target(cases)
 def delimited(case: tuple[int, int, list[Edit], int]) -> None:
     lines = [HEADER, *(",".join(row) for row in rows_of(case[0], case[1])), ""]
     text = "\n".join(lines)
     check(text, LAST, naive_text.read_csv(text), case, is_json=False)
 
 
-@target(cases, examples=60)
+@target(cases)
 def jsonlines(case: tuple[int, int, list[Edit], int]) -> None:
     names = HEADER.split(",")
     drawn = Random(case[0])
@@ -98,7 +98,7 @@ def jsonlines(case: tuple[int, int, list[Edit], int]) -> None:
     check(text, last, naive_text.read_json(text, ("src", "dst", "time")), case, is_json=True)
 
 
-@target(cases, examples=60)
+@target(cases)
 def details(case: tuple[int, int, list[Edit], int]) -> None:
     """Details are those of the oracle, and damage that is read with them changes no row."""
     seed, count, changes, step = case

@@ -90,10 +90,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@target(
-    st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.sampled_from(sorted(MODES)), _events),
-    examples=60,
-)
+@target(st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.sampled_from(sorted(MODES)), _events))
 def windows(case: tuple[int, int, str, list[tuple[str, Any]]]) -> None:
     length, settle, mode, events = case
     cut = TumblingWindows(length, settle=settle, **MODES[mode])
@@ -135,7 +132,7 @@ def truth(frames: list[tuple[int, str, str]], length: int) -> dict[tuple[int, st
     return {key: len(found) for key, found in peers.items()}
 
 
-@target(st.tuples(st.sampled_from([1, 60, 300, 86400]), _talk, st.booleans(), st.integers(1, 3)), examples=20)
+@target(st.tuples(st.sampled_from([1, 60, 300, 86400]), _talk, st.booleans(), st.integers(1, 3)))
 def scans(case: tuple[int, list[tuple[tuple[int, int, int], int, int]], bool, int]) -> None:
     """A scan of files, each of which holds some of the packets, finds what plain sets find."""
     seconds, talk, in_order, files = case

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import superhosts as sh
@@ -182,7 +182,6 @@ def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
     assert (DETECTORS[name].geometry_type is not None) == ("geometry" in header["parts"][0])
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import packets as p
@@ -71,7 +71,6 @@ def test_the_output_does_not_depend_on_where_blocks_are_cut(data: bytes, tmp_pat
 frames_drawn = st.lists(st.tuples(st.integers(0, 2**32 * p.SECOND - 1), st.binary(max_size=90)), max_size=20)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frames=frames_drawn, size=st.integers(1, 300), link=st.sampled_from([0, 1, 101, 113, 276]))
 def test_any_frame_in_any_split(frames: list[tuple[int, bytes]], size: int, link: int, tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(frames, link, p.NANO))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import packets as p
@@ -53,7 +53,6 @@ def test_the_first_and_last_ticks_that_fit_are_exact(tmp_path: Path) -> None:
             assert [row[3] for row in found] == [exact(ticks, resolution, offset) for ticks in cases]
 
 
-@settings(max_examples=200, deadline=None)
 @given(t=st.integers(0, 2**64 - 1), r=st.integers(0, 255), offset=st.integers(-(2**63), 2**63 - 1))
 def test_any_time_is_exact_or_clamped(tmp_path_factory: pytest.TempPathFactory, t: int, r: int, offset: int) -> None:
     path = tmp_path_factory.getbasetemp() / "any.pcapng"

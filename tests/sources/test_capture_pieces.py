@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import packets as p
@@ -213,7 +213,6 @@ def test_cut_at_every_byte(kind: str, tmp_path: Path) -> None:
 damages = st.lists(st.tuples(st.integers(0, 2**32), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from([*CAPTURES, "mixed"]), damage=damages, size=st.integers(40, 1000), room=st.integers(16, 3000)
 )
@@ -224,7 +223,6 @@ def test_damage(kind: str, damage: list[tuple[int, int]], size: int, room: int, 
     check(write(tmp_path, bytes(data)), size, room)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**32),
     kind=st.sampled_from([*CAPTURES]),

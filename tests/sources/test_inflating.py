@@ -9,7 +9,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from superhosts.sources.unpacking import INFLATER, MOST_INPUT, MOST_OUTPUT, Damaged, Gzip
@@ -62,7 +62,6 @@ def streams(draw: st.DrawFn) -> bytes:
 
 @given(data=streams(), arriving=st.sampled_from([1, 7, 1000, MOST_INPUT]))
 @example(data=gzip.compress(b"x" * (3 * MOST_OUTPUT)) + gzip.compress(b"y"), arriving=MOST_INPUT)
-@settings(max_examples=120, deadline=None)
 def test_both_inflaters_return_the_same(data: bytes, arriving: int) -> None:
     assert inflate(INFLATER, data, arriving) == inflate(zlib, data)
 

@@ -13,6 +13,7 @@ import pytest
 
 import packets as p
 from commands import Run
+from needs import need_libpcap
 from netns import Capture, Namespace, namespace
 from places import DATA
 from traffic import Frames, talk, three_windows, write
@@ -118,6 +119,8 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("options", [(), ("--filter", "dst net 192.0.2.0/24 or ip6")])
 def test_an_interface_without_link_layer(net: Namespace, options: tuple[str, ...]) -> None:
+    if "--filter" in options:
+        need_libpcap()
     if not Path("/dev/net/tun").exists():
         pytest.skip("no /dev/net/tun")
     net.run("ip", "tuntap", "add", "dev", "tun0", "mode", "tun")
@@ -151,6 +154,7 @@ def mixed_ports() -> Frames:
 
 @pytest.mark.parametrize("name", ["live:near0", "live:any"])
 def test_a_filter(net: Namespace, name: str) -> None:
+    need_libpcap()
     capture = net.start("scan", name, "--window", "all", "--threshold", "50", "--filter", "udp port 53").ready()
     net.send(mixed_ports(), "near0" if name == "live:any" else "far0")
     capture.end()
@@ -158,6 +162,7 @@ def test_a_filter(net: Namespace, name: str) -> None:
 
 
 def test_a_filter_that_makes_no_sense(net: Namespace) -> None:
+    need_libpcap()
     for text, said in (("tcp prt 22", "syntax error"), ("vlan 7", "vlan matches nothing")):
         ended = net.command("scan", "live:near0", "--filter", text)
         assert ended.returncode == 2

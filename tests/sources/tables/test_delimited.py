@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_text
@@ -41,7 +41,6 @@ def read_text(text: str, step: int = 1 << 20, map: str = "") -> object:
     return read(TextReader(Drips(text.encode(), step), TextGrammar("text", CSV, options(map))))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(FILLERS, ADDRESSES, FILLERS, ADDRESSES, TIMES), max_size=12),
     st.sampled_from([",", "\t", ";", "|"]),

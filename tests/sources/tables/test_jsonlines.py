@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_text
@@ -48,7 +48,6 @@ def lines(draw: st.DrawFn) -> str:
     return text.replace("/", "\\/") if draw(st.booleans()) else text
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(lines(), max_size=8), st.integers(1, 200))
 def test_rows_are_those_of_the_oracle(texts: list[str], step: int) -> None:
     first = '{"flow":{"src":"1.1.1.1"},"id.dst":"2.2.2.2","start":5}'

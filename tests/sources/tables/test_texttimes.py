@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import naive_text
@@ -26,7 +26,6 @@ def parsed(text: str, unit: str = "") -> int | None:
     return None if found == NO_TIME else found
 
 
-@settings(max_examples=600, deadline=None)
 @given(NUMBERS | DATES | st.datetimes().map(str), st.sampled_from(list(UNIT_DIGITS)))
 @example("9223372036854775807", "ns")
 @example("9223372036854775808", "ns")
