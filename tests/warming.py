@@ -1,17 +1,33 @@
-"""Compile what most tests use before a parallel run, so that not every worker compiles it."""
+"""Every kind of input and every command on small data: together they use the hot loops that tests use.
+
+A parallel run of the tests compiles them before its workers start (`warm_up`), and `tests/test_second_run.py` proves
+that a second process compiles none of them again.
+
+    python tests/warming.py inputs detectors    # run these shares in this process
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-# The detectors that each process compiles. Both shares take about the same time.
-SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch", "pairsample", "rgs"])
+from isolation import isolate
+
+Step = Callable[[], Any]
+CAPTURES = Path(__file__).parent / "first_hour" / "captures"
+KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
+SMALL = [*KNOWN, "--memory", "2MiB"]
 
 
 def warm_up() -> None:
@@ -22,11 +38,149 @@ def warm_up() -> None:
     if is_cold(fill):
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         environment = {**os.environ, "PYTHONPATH": paths}
-        commands = [[__file__, *share] for share in SHARES]
+        commands = [[__file__, share] for share in ("inputs", "detectors")]
         commands.append(["-m", "pytest", "--collect-only", "-qq", str(Path(__file__).parent)])  # bytecode of all tests
         silent = {"env": environment, "stdout": subprocess.DEVNULL}
         started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
         assert [process.wait() for process in started] == [0] * len(started)
+
+
+def run(*arguments: object, given: bytes = b"") -> Step:
+    """Return a step that runs `superhosts ARGUMENTS` in this process with these bytes as standard input."""
+
+    def call() -> None:
+        from faults import FakeStdin
+        from superhosts import cli
+
+        before = sys.argv, sys.stdin, sys.stdout
+        sys.argv, sys.stdin = ["superhosts", *map(str, arguments)], FakeStdin(given)
+        sys.stdout = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        status: Any = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            sys.argv, sys.stdin, sys.stdout = before
+        assert not status, f"superhosts {' '.join(map(str, arguments))}: status {status}"
+
+    return call
+
+
+# Inputs
+
+
+def texts(folder: Path) -> Iterator[Step]:
+    """Logs and tables of text: a line of each format with and without the columns of ports and flags."""
+    from docs.logs import write_logs
+
+    write_logs(folder)
+    zeek = [{"ts": 1.5, "id.orig_h": "10.0.0.1", "id.resp_h": f"192.0.2.{n}", "proto": "tcp"} for n in range(9)]
+    (folder / "zeek.json").write_text("".join(json.dumps(row) + "\n" for row in zeek))
+    (folder / "rows.jsonl").write_text('{"src": "2001:db8::2", "dst": "2001:db8::1"}\n' * 9)
+    (folder / "rows.tsv").write_text("ts\tsrc\tdst\n" + "1700000000\t10.0.0.1\t192.0.2.1\n" * 9)
+    (folder / "rows.csv.gz").write_bytes(gzip.compress(b"time,src,dst\n" + b"2024-01-01 00:00:00,::1,::2\n" * 9))
+    for name in ("conn.log", "eve.json", "flows.csv", "zeek.json", "rows.jsonl", "rows.tsv", "rows.csv.gz"):
+        given = ["--map", "src=client,dst=server,time=seen"] if name == "flows.csv" else []
+        yield run("scan", folder / name, *SMALL, *given, "--window", "all", "--json", "-q")
+    for name in ("conn.log", "eve.json"):
+        yield run("scan", folder / name, *SMALL, "--peers", "answered", "--evidence", "--json", "-q")
+    yield run("scan", "-", *SMALL, "--window", "all", "--json", "-q", given=(folder / "conn.log").read_bytes())
+
+
+def captures(folder: Path) -> Iterator[Step]:
+    """Captures of each format and compression, and all that may be counted of their packets."""
+    import zstandard
+
+    import packets as p
+    from traffic import three_windows, write
+
+    frames = three_windows()
+    capture = write(folder / "a.pcap", frames)
+    (folder / "b.pcap").write_bytes(p.pcap(frames[:99], magic=p.NANO, order=">"))
+    packed = [p.enhanced(time // 1000, frame) for time, frame in frames[:99]]
+    (folder / "c.pcapng").write_bytes(p.section() + p.interface() + b"".join(packed) + p.simple(frames[0][1]))
+    (folder / "d.pcap.gz").write_bytes(gzip.compress(capture.read_bytes()))
+    (folder / "e.pcap.zst").write_bytes(zstandard.compress(capture.read_bytes()))
+    for name in ("a.pcap", "b.pcap", "c.pcapng", "d.pcap.gz", "e.pcap.zst"):
+        yield run("scan", folder / name, *SMALL, "--json", "-q")
+    yield run("scan", "-", *SMALL, "--json", "-q", given=capture.read_bytes())
+    office, services = CAPTURES / "office.pcap.gz", CAPTURES / "services.pcap.gz"
+    yield run("scan", office, "--inner", "private", "--top", "5", "--slide", "1m", "--json", "-q")
+    for more in (
+        ["--evidence"],
+        ["--evidence", "--exact", "off", "--peers", "opened,unanswered"],
+        ["--count", "ports"],
+        ["--count", "host-ports"],
+        ["--by", "address-port"],
+        ["--by", "address-port", "--exact", "off"],
+        ["--proto", "tcp", "--port", "443,8000-8100", "--tunnels", "inner"],
+        ["--tunnels", "both", "--direction", "in", "--special", "keep", "--exclude", "10.20.0.53/32"],
+        ["--ipv4-prefix", "24", "--watch", "outer"],
+    ):
+        yield run("scan", services, "--inner", "private", "--threshold", "5", *more, "--json", "-q")
+
+
+def exports(folder: Path) -> Iterator[Step]:
+    """Flow exports of each version: files of datagrams, captures of them, and from a socket."""
+    import exports as e
+    import packets as p
+    from sources.exports.test_files import DATAGRAMS
+    from sources.exports.test_files import capture as captured
+
+    for name, datagrams in DATAGRAMS.items():
+        (folder / name).write_bytes(b"".join(datagrams))
+        (folder / f"{name}.pcap").write_bytes(p.pcap(captured(*datagrams)))
+        form = "sflow" if name == "sflow" else "netflow"
+        yield run("scan", folder / name, *SMALL, "--json", "-q")
+        yield run("scan", folder / name, *SMALL, "--evidence", "--peers", "opened", "--json", "-q")
+        yield run("scan", folder / f"{name}.pcap", *SMALL, "--format", form, "--json", "-q")
+    header = e.raw_header(p.ethernet(0x0800, p.ipv4()))
+    (folder / "raw").write_bytes(e.sflow(e.flow_sample(header)) * 2)
+    yield run("scan", folder / "raw", *SMALL, "--json", "-q")
+    yield run("scan", CAPTURES / "services.ipfix.gz", "--inner", "private", "--threshold", "5", "--json", "-q")
+
+
+def tables(folder: Path) -> Iterator[Step]:
+    """Parquet, Arrow and rows of ClickHouse, with columns of each type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import ipc
+
+    from sources.tables.test_binary_tables import BOTH, NARROW, SOURCES, TARGETS, TIMES, WIDE, ends
+
+    def write(number: int, columns: Any) -> Iterator[Step]:
+        table = pa.table(columns)
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=300)
+        with ipc.new_file(folder / f"{number}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=300)
+        for ending in ("parquet", "arrow"):
+            yield run("scan", folder / f"{number}.{ending}", *SMALL, "--window", "all", "--json", "-q")
+
+    number = 0
+    for kind in NARROW.values():
+        yield from write(number := number + 1, {"src": kind(SOURCES), "dst": kind(TARGETS)})
+    for kind in WIDE.values():
+        src, dst = map(kind, ends(BOTH))
+        yield from write(number := number + 1, {"src": src, "dst": dst})
+    for times in TIMES.values():
+        yield from write(number := number + 1, {"src": SOURCES, "dst": TARGETS, "ts": times})
+
+
+def rows() -> Iterator[Step]:
+    """Rows from standard input in each format."""
+    from cli.test_rows import PAIRS, SCHEMA, TIMED, binary
+
+    narrow = b"".join(bytes([n, 0, 0, 10]) + bytes([n, 2, 0, 192]) + bytes(4) for n in range(99))
+    yield run("rows", "--schema", SCHEMA, "--out", "CSV", *SMALL, given=binary())
+    yield run("rows", "--schema", TIMED, "--out", "JSONEachRow", *SMALL, given=narrow)
+    lines = "".join(f"{src},{dst}\n" for src, dst in PAIRS[:99])
+    yield run("rows", "--schema", SCHEMA, "--format", "CSV", *SMALL, given=lines.encode())
+    listed = json.dumps({"src": [src for src, _ in PAIRS], "dst": [dst for _, dst in PAIRS]}) + "\n"
+    yield run("rows", "--map", "src=src,dst=dst", *SMALL, given=listed.encode())
+
+
+# Detectors
 
 
 def use(name: str, folder: Path, exact: bool | None = None) -> None:
@@ -43,10 +197,110 @@ def use(name: str, folder: Path, exact: bool | None = None) -> None:
     union.super_hosts(1024)
 
 
-if __name__ == "__main__":
+def commands(folder: Path) -> Iterator[Step]:
+    """All commands that compile: those of sketches, of plans, and of synthetic traffic."""
+    folder.mkdir()
+    made = folder / "made.pcap"
+    yield run(
+        "synth", made, "--flows", "9k", "--packets", "20k", "--super-hosts", "2", "--seed", "7", "--family", "both"
+    )
+    for kept, more in (
+        ("rows", []),
+        ("bits", ["--exact", "off", "--evidence"]),
+        ("cbaa", ["--detector", "cbaa", "--memory", "8MiB"]),
+    ):
+        yield run("scan", made, *SMALL, *more, "--save", folder / kept, "--json", "-q")
+        yield partial(_ask, folder / kept)
+    yield run("plan", "--flows", "5M")
+    yield run("plan", "--flows", "1M", "--error", "1%")
+    yield run("calibrate", made, *SMALL)
+    yield run("calibrate", made, *SMALL, "--exact", "off")
+    yield run("compare", made, "--memory", "16MiB", "--json")
+    yield run("compare", "--flows", "9k", "--packets", "20k", "--windows", "1", "--super-hosts", "2", "--json")
+    yield run("bench", "--flows", "9k", "--packets", "20k", "--memory", "2MiB", "--json")
+    yield run("doctor")
+
+
+def _ask(kept: Path) -> None:
+    """Ask the saved sketches of a folder all that commands ask."""
+    one, *_ = sketches = sorted(kept.glob("*.cube"))
+    run("hosts", *sketches, "--threshold", "100", "--json")()
+    run("hosts", *sketches, "--union", "--top", "3", "--json")()
+    run("explain", one, "10.0.0.7")()
+    run("merge", *sketches, "-o", kept / "union.sketch")()
+
+
+def detectors(folder: Path) -> Iterator[Step]:
+    """Every detector as a scan uses it, and as Python does, with hosts of every kind."""
+    from detectors import test_generic_keys as generic
+    from detectors import test_laws as laws
+    from superhosts.sketches.bundle import DETECTORS
+
+    shape = laws.SHAPES[0]
+    for name in DETECTORS:
+        yield partial(use, name, folder)
+        yield lambda name=name: _ask_all(laws.fed(name, shape.hosts, shape.peers), folder)
+    yield partial(use, "cube", folder, exact=False)
+    for name in generic.HOLDERS:
+        for keys in generic.KINDS:
+            yield lambda name=name, keys=keys: _ask_all(generic.fed(name, keys, *generic.traffic(keys)), folder)
+
+
+def _ask_all(detector: Any, folder: Path) -> None:
+    """Query, save, load, copy and merge a detector."""
+    import superhosts as sh
+
+    detector.estimate_many([row.host for row in detector.super_hosts(50)])
+    detector.save(folder / "one.cube")
+    copy = detector.copy()
+    with contextlib.suppress(sh.MergeError):  # Some detectors cannot be merged.
+        copy.merge(sh.load(folder / "one.cube"))
+
+
+def parts(folder: Path) -> Iterator[Step]:
+    """Loops that need more than a small file: pieces of a large capture, rings of live captures, the GPU simulator."""
+    from engines import test_gpu as gpu
+    from sources import test_capture_pieces as pieces
+    from sources.livecapture import test_parts as ring
+    from traffic import three_windows, write
+
+    yield lambda: pieces.check(write(folder / "pieces.pcap", three_windows()), 4096)
+    yield lambda: pieces.check(pieces.write(folder, pieces.mixed_pcapng()), 4096)
+    yield ring.test_a_walk_goes_on_inside_a_block
+    if gpu.SIMULATED:
+        yield lambda: gpu.assert_same(*gpu.both())
+
+
+def _inputs(folder: Path) -> Iterator[Step]:
+    for make in (texts, captures, exports, tables):
+        (folder / make.__name__).mkdir()
+        yield from make(folder / make.__name__)
+    yield from rows()
+
+
+def _detectors(folder: Path) -> Iterator[Step]:
+    yield from commands(folder / "commands")
+    yield from detectors(folder)
+    yield from parts(folder)
+
+
+# What each process compiles. The first two take about the same time; `texts` is a part of the first.
+SHARES: dict[str, Callable[[Path], Iterator[Step]]] = {"inputs": _inputs, "detectors": _detectors, "texts": texts}
+
+
+def main() -> None:
+    """Run the shares whose names are given."""
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as made:
-        for each in sys.argv[1:]:
-            use(each, Path(made))
-        if "cube" in sys.argv:
-            use("cube", Path(made), exact=False)
+    isolate()
+    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+        import simulator
+
+        simulator.mend()
+    for share in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as made:
+            for step in SHARES[share](Path(made)):
+                step()
+
+
+if __name__ == "__main__":
+    main()

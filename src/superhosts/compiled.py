@@ -35,7 +35,7 @@ from numba.core.extending import _Intrinsic
 from numba.core.runtime import _nrt_python as runtime
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
-from numba.core.types import Array, Boolean, Number
+from numba.core.types import Array, Boolean, NoneType, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 
 from superhosts.callees import CallerCompiler, give_twin
@@ -255,7 +255,7 @@ def _describe_type(kind: Any) -> Any:
     if isinstance(kind, BaseTuple):
         name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
         return name, [_describe_type(each) for each in kind.types]
-    if isinstance(kind, Array | Boolean | Number):
+    if isinstance(kind, Array | Boolean | NoneType | Number):
         return str(kind)
     raise TypeError(f"the name of {kind} does not describe the type completely")
 
