@@ -45,6 +45,7 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
     simulator.mend()
 
+RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
 # The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
@@ -84,8 +85,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that are spread over workers, so that no long one begins when the rest is done."""
+    """Laws of all detectors are slow tests for rivals. Begin with tests that are spread over workers.
+
+    So no long one begins when the rest is done.
+    """
+    for item in items:
+        if hasattr(item, "callspec") and item.callspec.params.get("name") in RIVALS:
+            item.add_marker("slow")
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
 

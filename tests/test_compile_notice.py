@@ -66,6 +66,7 @@ def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert screen.getvalue() == ""
 
 
+@pytest.mark.slow
 def test_a_first_use_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:

@@ -163,6 +163,7 @@ print(k.squares(4).sum(), sum(k.squares.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.slow
 def test_another_numba_loads_machine_code_in_its_own_way(toy: Toy) -> None:
     toy.call("squares", 4)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": ""}
@@ -170,6 +171,7 @@ def test_another_numba_loads_machine_code_in_its_own_way(toy: Toy) -> None:
     assert subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout == "14.0 1\n"
 
 
+@pytest.mark.slow
 def test_machine_code_that_needs_the_compiler_is_not_kept(toy: Toy) -> None:
     assert toy.call("digest", 1) == (hash("odd"), True)
     assert toy.call("digest", 2) == (hash("even"), True)
@@ -317,6 +319,7 @@ for module in pkgutil.walk_packages(superhosts.__path__, "superhosts."):
 """
 
 
+@pytest.mark.slow
 def test_every_process_computes_the_same_stamps() -> None:
     here: dict[str, Any] = {}
     exec(STAMPS, here)

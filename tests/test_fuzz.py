@@ -57,6 +57,7 @@ Campaign(Target("planted", None, {check}), Guard(Path(sys.argv[1]), hang=1.0)).r
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "said"), [("lambda case: os.abort()", "Aborted"), ("lambda case: time.sleep(600)", "Timeout")]
 )
@@ -77,6 +78,7 @@ def Fuzz():
 """
 
 
+@pytest.mark.slow
 def test_atheris_drives_the_same_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in: atheris itself has no wheels for some of the machines that run these tests."""
     (tmp_path / "atheris.py").write_text(ATHERIS)

@@ -393,6 +393,7 @@ def test_packets_of_a_network_that_is_right_are_not_sampled() -> None:
     assert network.outside.most_seen() == []
 
 
+@pytest.mark.slow
 def test_the_sample_is_bounded() -> None:
     network = Network(INNER[4])
     for block in range(70):

@@ -6,6 +6,10 @@ import runpy
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 
 

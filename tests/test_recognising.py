@@ -156,6 +156,7 @@ def test_the_magic_numbers_are_those_of_the_readers() -> None:
         assert recognising.not_a_sketch(magic).endswith("superhosts scan reads it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_commands_that_read_captures_say_what_a_file_looks_like(
     pack: Callable[[bytes], bytes], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

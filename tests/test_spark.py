@@ -28,6 +28,7 @@ if LACKS and os.environ.get("SUPERHOSTS_NEED_SPARK"):
 needs_spark = pytest.mark.skipif(bool(LACKS), reason=f"{' and '.join(LACKS)} not installed")
 # pyspark warns of the versions of other packages, and leaves sockets to the end of the process.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:PySpark:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

@@ -14,6 +14,8 @@ import pytest
 
 import superhosts as sh
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(sh.__file__).parent
 RIGHT = """
 from collections.abc import Sequence

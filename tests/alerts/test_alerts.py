@@ -364,6 +364,7 @@ assert len(store.waiting()) == 90 and len(store.alerts()) == 90
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_delays_what_is_told_and_loses_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path / "alerts.sqlite"), str(Path(__file__).parents[1])]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY or os.getuid() == 0

@@ -73,6 +73,7 @@ def test_rules_of_the_configuration_and_hosts_that_are_allowed(tmp_path: Path) -
     assert [each["event"] for each in told].count("opened") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -123,6 +123,7 @@ def packets_read(err: str) -> str:
     return str(number[0])
 
 
+@pytest.mark.slow
 def test_counters(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     address = ["--scheduler", cluster.scheduler_address]
     target = tmp_path / "counters.json"
@@ -250,6 +251,7 @@ def records(work: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures: Path, tmp_path: Path) -> None:
     run("scan", *captures.iterdir(), *SMALL, "--quiet", "--save", tmp_path / "one")
     note = tmp_path / "note"
@@ -312,6 +314,7 @@ def is_idle(cluster: Any) -> bool:
         return not any(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
 
 
+@pytest.mark.slow
 def test_a_client_that_is_killed_goes_on_when_started_again(
     run: Run, cluster: Any, captures: Path, tmp_path: Path
 ) -> None:
@@ -370,6 +373,7 @@ def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, capture
     assert saved(tmp_path / "b") == saved(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     work = tmp_path / "w"
     common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
@@ -451,6 +455,7 @@ def test_a_work_folder_is_private_or_as_open_as_it_was(
     assert stat.S_IMODE((tmp_path / "saved").stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_an_input_that_kills_its_workers(mortal_cluster: Any, captures: Path, tmp_path: Path) -> None:
     """The other tasks finish, and the exit status reports the failure."""
 
@@ -526,6 +531,7 @@ def test_progress_on_a_terminal(
         assert ("\x1b" in shown) == (not quiet)
 
 
+@pytest.mark.slow
 def test_local_workers_and_urls(run: Run, captures: Path, tmp_path: Path) -> None:
     local = ["--local", "--workers", 1, "--work", tmp_path / "w"]
     ended = subprocess.run(
@@ -654,6 +660,7 @@ def test_a_folder_that_workers_do_not_see(
     assert list((tmp_path / "w").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_work_folder_that_has_more_in_it(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "mine.txt").write_text("x")

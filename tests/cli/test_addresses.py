@@ -164,6 +164,7 @@ def test_calibrate_and_compare_warn_of_a_wrong_inner(run: Run, lan: Path) -> Non
         assert "have no end within --inner" in ended.err
 
 
+@pytest.mark.slow
 def test_an_edge_warns_of_a_wrong_inner_once_and_early(run: Run, tmp_path: Path) -> None:
     frames = [frame for i in range(3) for frame in talk("203.0.113.9", 30, NOON + 5 * i * MINUTES)]
     capture = write(tmp_path / "a.pcap", frames)

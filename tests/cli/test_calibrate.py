@@ -34,6 +34,7 @@ def run(*arguments: str, status: int = 0) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_both_families_and_all_windows_are_judged(capture: Path) -> None:
     nets = ["--inner", "10.0.0.0/8", "--inner", "2001:db8::/32", "--ipv6-prefix", "128"]
     facts = json.loads(run(str(capture), *nets, "--memory", "2MiB", "--json", "--exact", "off"))
@@ -51,6 +52,7 @@ def test_both_families_and_all_windows_are_judged(capture: Path) -> None:
     assert facts["advice"].endswith("wrong.")
 
 
+@pytest.mark.slow
 def test_sides_directions_and_exclusions_are_those_of_a_scan(capture: Path) -> None:
     nets = ["--inner", "10.0.0.0/8", "--memory", "2MiB", "-t", "200"]
     cases = {
@@ -70,6 +72,7 @@ def test_sides_directions_and_exclusions_are_those_of_a_scan(capture: Path) -> N
     assert len(set(found.values())) > 3
 
 
+@pytest.mark.slow
 def test_the_table_and_the_figure(capture: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     text = run(str(capture), "--inner", "10.0.0.0/8", "-m", "1MiB", "--plot", str(tmp_path / "plot.svg"))
@@ -105,6 +108,7 @@ def test_thresholds_beyond_all_predictions_are_judged_without_one(capture: Path)
     assert "No host has 250,000 peers" in text
 
 
+@pytest.mark.slow
 def test_rates_of_nothing_are_left_empty(capture: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = [str(capture), "-m", "256KiB", "-t", "150000"]
@@ -182,6 +186,7 @@ def calibration(*wrong: int, true: int = 1000, lower: int = 0) -> Calibration:
     return Calibration(1024.0, 1 << 21, 0.01, trials, windows=1)
 
 
+@pytest.mark.slow
 def test_advice_names_the_least_memory_that_holds():
     assert calibration(5, 5, 5, lower=500).advice().startswith("1 MiB would do for threshold 1,024:")
     assert calibration(5, 5, 5).advice().startswith("1 MiB would do for threshold 1,024, and down to threshold 512:")

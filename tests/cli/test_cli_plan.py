@@ -17,6 +17,7 @@ def run(run: Run) -> Run:
     return partial(run, "plan")
 
 
+@pytest.mark.slow
 def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     ended = run("--flows", "2M", "--threshold", "1024", "--memory", "16MiB")
     assert ended.status == 0
@@ -30,6 +31,7 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     assert 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)' in lines
 
 
+@pytest.mark.slow
 def test_giant_columns_and_sampling_are_shown_where_there_are_any(run: Run) -> None:
     small = run("--flows", "5M", "--memory", "1MiB").out
     assert "pairs that are written" in small
@@ -59,6 +61,7 @@ def test_the_file_of_a_window_that_is_counted_exactly_takes_about_a_byte_a_flow(
     assert less["wire_bytes"] > 2 * plan["wire_bytes"]
 
 
+@pytest.mark.slow
 def test_an_error_gives_the_least_memory(run: Run) -> None:
     plan = json.loads(run("--flows", "1M", "--error", "1%", "--json").out)
     assert plan["total"] <= 0.01 < plan["alternatives"][0]["total"]
@@ -100,6 +103,7 @@ def test_bad_wishes_are_one_line_and_status_2(run: Run, arguments: list[str], me
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", ["195k", "199k", "199999"])
 def test_thresholds_near_the_largest_host_give_plain_json(run: Run, threshold: str) -> None:
     def refuse(constant: str) -> None:

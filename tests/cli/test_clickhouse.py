@@ -23,6 +23,8 @@ import pytest
 import traffic
 from commands import process
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "clickhouse"
 QUERIES = re.findall(

@@ -26,6 +26,7 @@ def scan(tmp_path: Path) -> list[object]:
     return ["scan", write(tmp_path / "a.pcap", talk("10.0.0.7", 50)), "-q", "--detector", "exact", "-t", 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"], ["--csv"]])
 def test_results_need_an_output_that_is_open(scan: list[object], tmp_path: Path, options: list[object]) -> None:
     ended = run(">&-", *scan, *options)
@@ -34,12 +35,14 @@ def test_results_need_an_output_that_is_open(scan: list[object], tmp_path: Path,
     assert json.loads((tmp_path / "a.jsonl").read_text())["host"] == "10.0.0.7"
 
 
+@pytest.mark.slow
 def test_other_commands_say_it_too(tmp_path: Path) -> None:
     assert run(">&-", "--version") == Ended(4, "", f"{CLOSED}\n")
     ended = run(">&-", "hub", "--state", tmp_path / "state", "--from", tmp_path)
     assert (ended.status, ended.err.startswith(CLOSED)) == (4, True)
 
 
+@pytest.mark.slow
 def test_all_goes_on_without_standard_error(scan: list[object], tmp_path: Path) -> None:
     ended = run("2>&-", *scan, "--json", "--save", tmp_path / "s")
     assert (ended.status, [row["host"] for row in ended.rows]) == (0, ["10.0.0.7"])

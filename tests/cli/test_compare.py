@@ -74,6 +74,7 @@ def test_on_a_gpu_the_dense_cube_is_left_out() -> None:
     assert said == [("cube-dense", "on a GPU it is the same as cube")]
 
 
+@pytest.mark.slow
 def test_quick_is_two_small_windows() -> None:
     rows = [json.loads(line) for line in run("--quick", "--detector", "cube-planned", "--json").splitlines()]
     assert [row["true"] for row in rows] == [60, 60]
@@ -107,6 +108,7 @@ def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
     assert scores() != scores("--seed", "2")
 
 
+@pytest.mark.slow
 def test_figures_say_what_they_depend_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
@@ -130,6 +132,7 @@ def test_figures_say_what_they_depend_on(run: Run, tmp_path: Path, monkeypatch: 
             assert f">{detector}" in text, name
 
 
+@pytest.mark.slow
 def test_several_memories_are_compared_one_after_the_other(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     folder, output = tmp_path / "figures", tmp_path / "rows.csv"
@@ -224,6 +227,7 @@ def test_traffic_that_is_left_out_is_said(tmp_path: Path) -> None:
     assert "nothing to compare: no packet was read" in said(empty)
 
 
+@pytest.mark.slow
 def test_no_super_hosts_give_no_rates(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = ["--windows", "2", "--flows", "5000", "--super-hosts", "0", "--detector", "cube", "-m", "256KiB"]

@@ -83,6 +83,7 @@ def test_the_other_shells_get_the_same_in_their_own_form() -> None:
     assert ask("zsh", "scan", "--save", "x") == ["_files"]
 
 
+@pytest.mark.slow
 def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> None:
     for site in ("ams", "fra"):
         sketch = sh.Sketch.of(sh.Cube("64KiB"))
@@ -94,6 +95,7 @@ def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> Non
     assert ask("bash", "hosts", str(tmp_path / "none.cube"), "--site", "") == []
 
 
+@pytest.mark.slow
 def test_enrolled_sites_come_from_the_state_of_the_hub(tmp_path: Path) -> None:
     pytest.importorskip("nkeys")
     for site in ("ams", "fra"):

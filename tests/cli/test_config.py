@@ -34,6 +34,7 @@ def peers(ended: subprocess.CompletedProcess[str]) -> list[int]:
     return [json.loads(line)["peers"] for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(tmp_path: Path) -> None:
     file = written(
         tmp_path,
@@ -55,6 +56,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
     assert peers(run("scan", SUPERHOSTS_SCAN_CONFIG=str(file))) == [2600]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -106,6 +108,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert "missing.toml: cannot be read" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_file_to_begin_with_is_right_and_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "new.toml"
     assert run("config", "init", path).returncode == 0
@@ -117,6 +120,7 @@ def test_the_file_to_begin_with_is_right_and_says_nothing(tmp_path: Path) -> Non
     assert run("config", "init", "-").stdout == path.read_text()
 
 
+@pytest.mark.slow
 def test_its_values_are_the_defaults(tmp_path: Path) -> None:
     """Every line that is commented out, but for those without a default, can be put into force."""
     lines = run("config", "init", "-").stdout.partition("\n# Rules")[0].splitlines()

@@ -12,6 +12,7 @@ from superhosts.cli._demo_fleet import choose_link
 from superhosts.errors import MissingExtraError
 
 
+@pytest.mark.slow
 def test_the_fleet_of_the_demo_is_exact(run: Run, tmp_path: Path) -> None:
     ended = run("demo", tmp_path, "--fleet", "--flows", "5k", "--packets", "10k", "--super-hosts", 2)
     assert ended.status == 0, ended.err

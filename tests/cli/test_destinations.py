@@ -80,6 +80,7 @@ def test_passwords_on_the_command_line_are_refused(run: Run, scan: list[Any]) ->
     assert "--output nats://me@host/subject: every user of this machine can see a password" in ended.err
 
 
+@pytest.mark.slow
 def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The receiver is down while a hub reports, and is told everything by the next hub; the file has it at once."""
     port = free_port()
@@ -118,6 +119,7 @@ def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
     assert "reports of earlier runs that wait" in hub.words
 
 
+@pytest.mark.slow
 def test_an_edge_sends_its_own_rows(tmp_path: Path) -> None:
     captures = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
     with Receiver(tmp_path, "http") as receiver:

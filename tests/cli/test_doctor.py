@@ -203,6 +203,7 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NUMBA_DISABLE_JIT" in checks.CHECKS["compiled code"]()[1]
 
 
+@pytest.mark.slow
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
     code = "from superhosts.cli import _checks as checks; print(*checks.gpu_check('16KiB'))"
@@ -261,6 +262,7 @@ with host_gpu() as gpu:
 """
 
 
+@pytest.mark.slow
 def test_doctor_compiles_what_the_cubes_of_a_default_scan_need(tmp_path: Path) -> None:
     """With a stand-in for driver and compiler, in a process of its own: this one has the simulator's kernels."""
     places = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path)}

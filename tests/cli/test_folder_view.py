@@ -35,6 +35,7 @@ def view_of(path: Path, threshold: float | None = None, **more: Any) -> View:
     return folder_view(path, WantedOptions(threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more})
 
 
+@pytest.mark.slow
 def test_windows_of_the_folder_have_names_and_new_ones_come(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
     view, stop = view_of(archive, 100.0, naming=NamesOptions(labels=tmp_path / "labels.csv")), threading.Event()

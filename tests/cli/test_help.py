@@ -58,33 +58,34 @@ def text_before_panels(shown: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("name", NAMES)
-def test_help_shows_names_and_no_types(run: Run, name: str) -> None:
-    shown = run(*name.split(), "--help").out
-    for odd in ("{", "}", "<", ">", "....", "[[", "]]"):
-        assert odd not in shown.replace("ARGS]...", "").replace(" < ", " ").replace(" > ", " ")  # of files, in examples
+def test_help_shows_names_and_no_types(run: Run) -> None:
+    for name in NAMES:
+        shown = run(*name.split(), "--help").out
+        for odd in ("{", "}", "<", ">", "....", "[[", "]]"):
+            words = shown.replace("ARGS]...", "").replace(" < ", " ").replace(" > ", " ")  # of files, in examples
+            assert odd not in words
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("name", COMMANDS)
-def test_lines_of_help_are_full(run: Run, name: str) -> None:
+def test_lines_of_help_are_full(run: Run) -> None:
     """A line ends where the next word would not fit, or with a sentence."""
-    lines = text_before_panels(run(*name.split(), "--help").out)
-    prose = lines[2 : next(number for number, line in enumerate(lines) if line.startswith("Example"))]
-    for line, after in pairwise(prose):
-        if line and after:
-            assert len(line) + 1 + len(after.split()[0]) > 77, line
+    for name in COMMANDS:
+        lines = text_before_panels(run(*name.split(), "--help").out)
+        prose = lines[2 : next(number for number, line in enumerate(lines) if line.startswith("Example"))]
+        for line, after in pairwise(prose):
+            if line and after:
+                assert len(line) + 1 + len(after.split()[0]) > 77, line
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("name", [*GROUPS, *COMMANDS])
-def test_every_help_has_examples_to_copy(run: Run, name: str) -> None:
-    lines = text_before_panels(run(*name.split(), "--help").out)
-    (start,) = [number for number, line in enumerate(lines) if line.startswith("Example")]
-    examples = [line.removeprefix("Example: ") for line in lines[start:] if line and line != "Examples:"]
-    assert examples
-    for example in examples:
-        assert f"superhosts {name}" in example  # one line each, even in a narrow terminal
+def test_every_help_has_examples_to_copy(run: Run) -> None:
+    for name in [*GROUPS, *COMMANDS]:
+        lines = text_before_panels(run(*name.split(), "--help").out)
+        (start,) = [number for number, line in enumerate(lines) if line.startswith("Example")]
+        examples = [line.removeprefix("Example: ") for line in lines[start:] if line and line != "Examples:"]
+        assert examples
+        for example in examples:
+            assert f"superhosts {name}" in example  # one line each, even in a narrow terminal
 
 
 def test_paragraphs_are_filled_and_indented_lines_stay() -> None:
@@ -130,18 +131,18 @@ def test_batch_offers_no_input_that_it_refuses() -> None:
     assert "standard input" not in inputs.help
 
 
-@pytest.mark.parametrize(("name", "option"), valued_options())
 def test_a_bad_value_is_an_error_that_names_the_option(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    ended = run(*name.split(), *REQUIRED.get(name, []), option, "5 apples")
-    assert (ended.status, ended.out) == (2, "")
-    (line,) = ended.err.splitlines()
-    assert line.startswith(f"superhosts: {option}")
-    assert "5 apples" in line
-    assert any(words in line for words in ("write it", "write a", "one of", "merges", "choose")), line
-    assert list(tmp_path.iterdir()) == []
+    for name, option in valued_options():
+        monkeypatch.chdir(tmp_path)
+        ended = run(*name.split(), *REQUIRED.get(name, []), option, "5 apples")
+        assert (ended.status, ended.out) == (2, "")
+        (line,) = ended.err.splitlines()
+        assert line.startswith(f"superhosts: {option}")
+        assert "5 apples" in line
+        assert any(words in line for words in ("write it", "write a", "one of", "merges", "choose")), line
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

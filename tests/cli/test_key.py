@@ -107,6 +107,7 @@ def test_show_warns_of_a_key_that_everybody_can_read(run: Run, tmp_path: Path) -
     assert f"chmod 600 {tmp_path / 'key'}" in run("key", "show", tmp_path / "key").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocked", ["configuration", "configuration/superhosts"])
 def test_show_and_doctor_say_that_no_key_can_be_kept(run: Run, own_file: Path, tmp_path: Path, blocked: str) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)

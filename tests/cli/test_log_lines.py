@@ -44,6 +44,7 @@ def make_hub(folder: Path, *options: str) -> Node:
     return Node(folder / "hub.log", *arguments, "--memory", "64KiB", "--grace", "1s", *options)
 
 
+@pytest.mark.slow
 def test_a_hub_logs_json_and_standard_output_has_rows_alone(tmp_path: Path) -> None:
     hub, out = make_hub(tmp_path, "--json"), tmp_path / "out.jsonl"
     with ending(hub), out.open("wb") as file:
@@ -67,6 +68,7 @@ def test_a_hub_logs_json_and_standard_output_has_rows_alone(tmp_path: Path) -> N
         assert record["time"].endswith("Z")
 
 
+@pytest.mark.slow
 def test_an_edge_logs_json(tmp_path: Path) -> None:
     capture = write(tmp_path / "a.pcap", three_windows())
     edge = make_edge(tmp_path, "ams", ["--to", str(tmp_path / "link")], str(capture), str(tmp_path / "missing.pcap"))
@@ -104,6 +106,7 @@ def test_an_error_of_options_that_a_service_finds_itself_is_json_too(tmp_path: P
     assert (record["event"], record["level"]) == ("error", "error")
 
 
+@pytest.mark.slow
 def test_text_is_text_wherever_it_goes(tmp_path: Path) -> None:
     hub = make_hub(tmp_path, "--log-format", "text")
     with ending(hub):

@@ -53,6 +53,7 @@ def test_commands_that_start_at_once_make_one_key(own_file: Path, capture: Path,
     assert list(own_file.parent.iterdir()) == [own_file]
 
 
+@pytest.mark.slow
 def test_a_new_interpreter_uses_the_home_folder(own_file: Path, capture: Path, tmp_path: Path) -> None:
     """As it is for a user: a process that inherits nothing else, and no variable that names the folder."""
     inherited = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
@@ -146,6 +147,7 @@ def test_a_scan_of_a_missing_file_makes_no_key_and_no_output(run: Run, own_file:
 # Warnings
 
 
+@pytest.mark.slow
 def test_an_edge_warns_of_the_public_key(run: Run, own_file: Path, capture: Path, tmp_path: Path) -> None:
     edge = ["edge", "--site", "ams", "--spool", tmp_path / "spool", "--to", tmp_path / "link", *SMALL]
     assert "warning: the key in use is public" in run(*edge, "--key-file", "public").err
@@ -153,6 +155,7 @@ def test_an_edge_warns_of_the_public_key(run: Run, own_file: Path, capture: Path
     assert "public" not in run("scan", capture, *SMALL, "--key-file", "public", "--quiet").err
 
 
+@pytest.mark.slow
 def test_an_edge_says_that_no_address_leaves_in_the_clear_only_with_a_key_of_ones_own(
     run: Run, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,6 +208,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_edge_shows_a_bar_below_its_messages(files: Path, tmp_path: Path) -> None:
     """It waits for the hub when it has read everything, so it is stopped then."""
     import pty
@@ -240,6 +241,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "text"), COMMANDS.values(), ids=COMMANDS.keys())
 def test_commands_show_a_bar_on_a_terminal_alone(
     files: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str

@@ -63,6 +63,7 @@ def windows_in(path: Path) -> list[str]:
     return [row["window_start"] for row in rows(path)]
 
 
+@pytest.mark.slow
 def test_watch_takes_other_rules_thresholds_and_destinations_and_loses_no_window(tmp_path: Path) -> None:
     options = ["--output", str(tmp_path / "found.jsonl"), "--alerts", str(tmp_path / "alerts.sqlite")]
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
@@ -89,6 +90,7 @@ def test_watch_takes_other_rules_thresholds_and_destinations_and_loses_no_window
     assert len(set(windows_in(watched.found))) == len(rows(watched.found)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -141,6 +143,7 @@ def test_destinations_that_were_opened_for_a_reload_that_fails_are_given_up(tmp_
         each.close()
 
 
+@pytest.mark.slow
 def test_a_threshold_of_rows_and_what_needs_a_restart(tmp_path: Path) -> None:
     watched = Watched(tmp_path, "threshold = 2000\n", "--output", str(tmp_path / "found.jsonl"))
     with ending(watched.node):
@@ -155,6 +158,7 @@ def test_a_threshold_of_rows_and_what_needs_a_restart(tmp_path: Path) -> None:
         assert watched.node.words.count("restart") == 1
 
 
+@pytest.mark.slow
 def test_a_hub_takes_other_lists_and_destinations(tmp_path: Path) -> None:
     allowed, config = tmp_path / "allowed", tmp_path / "conf.toml"
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"

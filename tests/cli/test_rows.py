@@ -133,6 +133,7 @@ def test_arrow_streams_give_the_same_rows() -> None:
     assert ended.rows
 
 
+@pytest.mark.slow
 def test_text_formats_hold_the_same_values() -> None:
     options = ["--schema", SCHEMA, "-n", 4]
     found = rows(*options, "--out", "JSONEachRow", given=binary()).rows
@@ -190,6 +191,7 @@ def test_no_rows_are_no_super_hosts() -> None:
     assert rows("--schema", SCHEMA, "--out", "CSVWithNames", "--columns", "host", given=b"") == (0, "host\n", "")
 
 
+@pytest.mark.slow
 def test_arrays_are_answered_row_by_row() -> None:
     groups = [PAIRS[:700], [], PAIRS[700:2000]]
     array = "src:Array(IPv6),dst:Array(IPv6)"

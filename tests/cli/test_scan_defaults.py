@@ -165,6 +165,7 @@ def test_quiet_does_not_hide_that_a_file_is_cut(run: Run, tmp_path: Path) -> Non
     assert last.startswith("19 packets in ")
 
 
+@pytest.mark.slow
 def test_quiet_does_not_hide_packets_that_are_not_counted(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20) + talk("2001:db8::1", 3))
     reason = "3 IPv6, which this detector does not take"
@@ -345,6 +346,7 @@ def test_the_python_interface_joins_short_inputs_unless_a_window_is_given(tmp_pa
     assert len(list(sh.scan(path, memory="1MiB", window="5m"))) == 2
 
 
+@pytest.mark.slow
 def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
     with start("scan", "-", "--json", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
         assert child.stdin is not None
@@ -359,6 +361,7 @@ def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
         assert child.wait(240) == 0
 
 
+@pytest.mark.slow
 def test_the_table_of_a_window_is_shown_when_it_closes() -> None:
     with start("scan", "-", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
         assert child.stdin is not None

@@ -140,6 +140,7 @@ def test_a_manager_that_does_not_read_delays_nothing(manager: Manager) -> None:
         own.reloaded()
 
 
+@pytest.mark.slow
 def test_a_hub_tells_that_it_is_ready_reloads_lives_and_stops(manager: Manager, tmp_path: Path) -> None:
     hub, _ = make_hub_on_files(tmp_path)
     with ending(hub):
@@ -157,6 +158,7 @@ def test_a_hub_tells_that_it_is_ready_reloads_lives_and_stops(manager: Manager, 
         assert manager.listen()[-1] == "STOPPING=1"
 
 
+@pytest.mark.slow
 def test_an_edge_and_a_watch_tell_the_same(tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     write(tmp_path / "captures" / "a.pcap", three_windows())
@@ -186,6 +188,7 @@ def test_a_service_is_ready_when_traffic_can_come(manager: Manager) -> None:
     assert monitor._is_open
 
 
+@pytest.mark.slow
 def test_a_main_loop_that_hangs_does_not_feed_the_watchdog(tmp_path: Path) -> None:
     """Although other threads of the hub live: the endpoint still answers, and says that it is dead."""
     manager, switch = Manager(str(tmp_path / "notify")), tmp_path / "hang"

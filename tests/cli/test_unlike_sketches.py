@@ -35,6 +35,7 @@ def save(run: Run, folder: Path, name: str, options: list[str]) -> Path:
     return made.rename(folder / f"{name}.cube")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNLIKE)
 def test_the_message_names_both_files_and_both_options(run: Run, tmp_path: Path, kind: str) -> None:
     one, other, here, there = UNLIKE[kind]

@@ -64,6 +64,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Path]]
         assert (edge.end(), node.end()) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_hub_shows_everything(hub: tuple[Node, Path]) -> None:
     node, folder = hub
     summary = get(node, "summary")
@@ -104,6 +105,7 @@ def test_mutes_of_a_hub_are_kept_in_its_file(hub: tuple[Node, Path]) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_reload_of_a_hub_leaves_the_dashboard(hub: tuple[Node, Path]) -> None:
     node, _ = hub
     assert node.process is not None
@@ -136,6 +138,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
+@pytest.mark.slow
 def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in archive.rglob("*")}
     (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
@@ -236,6 +239,7 @@ def test_clocks_are_judged_as_the_hub_judges_them() -> None:
     assert [each["clock_wrong"] for each in sites] == [True, True, False, False, False]
 
 
+@pytest.mark.slow
 def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
     for options, asked in (
         (DashboardOptions("0.0.0.0:0"), True),

@@ -6,6 +6,7 @@ import ipaddress
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def test_every_form_of_an_address() -> None:
         assert parsed([text]) == [naive(text)], text
 
 
+@pytest.mark.slow
 @given(st.lists(st.ip_addresses().map(str) | damaged() | unusual() | st.text(CHARACTERS, max_size=50), max_size=20))
 @example(["1.2.3.4"] * 40_000)  # several threads
 def test_text_is_read_as_ipaddress_reads_it(texts: list[str]) -> None:
@@ -104,6 +106,7 @@ def test_unusual_forms_are_addresses(text: str) -> None:
     assert parsed([text]) == [naive(text)]
 
 
+@pytest.mark.slow
 def test_numbers_of_every_length_at_every_place() -> None:
     numbers = ("", "0", "7", "00", "10", "99", "000", "100", "255", "256", "999", "0255", "1000", "1234", "12345", "1x")
     texts = [".".join(four) for four in itertools.product(numbers, repeat=4)]
@@ -115,6 +118,7 @@ def test_numbers_of_every_length_at_every_place() -> None:
     assert kinds.tolist() == [naive(text)[0] for text in texts]
 
 
+@pytest.mark.slow
 def test_an_address_inside_other_text() -> None:
     data = np.frombuffer(b'"192.0.2.7",2001:db8::1;', np.uint8)
     assert tuple(map(int, parse_address(data, 1, 10))) == (4, 0, 0xC0000207)

@@ -156,6 +156,7 @@ def test_columns_of_every_kind(kind: str) -> None:
     assert len(exact.estimate_many(make(HOSTS[:2]))) == 2
 
 
+@pytest.mark.slow
 def test_the_same_bits_from_every_kind() -> None:
     """Peers of 64 bits that fit in 32 are the same peers."""
     plain, other = sh.Cube("1MiB", exact=False), sh.Cube("1MiB", exact=False)
@@ -299,6 +300,7 @@ def test_nothing_in_any_form() -> None:
     assert counts(exact) == {}
 
 
+@pytest.mark.slow
 def test_many_rows_in_several_slices_and_threads() -> None:
     count = 600_000
     numbers_ = np.arange(count, dtype=np.uint32) * np.uint32(7919)
@@ -334,6 +336,7 @@ def test_long_columns_are_narrowed_in_blocks(left: str, right: str) -> None:
     assert sum(filter(None, counts(exact).values())) == sum(filter(None, counts(plain).values()))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.ip_addresses(v=4) | st.none(), st.ip_addresses(v=4) | st.none()), max_size=40),
     st.sampled_from(["list", "str", "pandas", "polars", "arrow", "int"]),

@@ -50,6 +50,7 @@ def test_bits_are_the_oracles(rows_by_peer, threads):
     assert np.array_equal(detector.zeros, (~expected).sum(axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "geometry",
     [
@@ -83,6 +84,7 @@ def every_address(geometry: Geometry) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_columns_spell_the_address_again(data):
     """Check the windows of LP, their check bits, and the way back to the address."""
@@ -119,6 +121,7 @@ def test_the_papers_windows_are_those_of_the_documents():
     assert g.memory == Geometry().memory == 128 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: Cbaa("128MiB"), Cbaa.paper], ids=["cbaa", "cbaa-paper"])
 @pytest.mark.parametrize("shape", [one_scanner(), zipf(), near_threshold()], ids=lambda s: s.name)
 def test_super_hosts_of_named_shapes(make, shape):

@@ -33,6 +33,7 @@ def fill(sketch: ColumnSketch) -> None:
     sketch.engine.load({"bits": np.full_like(sketch.bits, ~np.uint64(0))})
 
 
+@pytest.mark.slow
 @by_name
 @pytest.mark.parametrize("where", ["cpu", *REAL_GPU])
 def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
@@ -69,6 +70,7 @@ def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
     return high
 
 
+@pytest.mark.slow
 @by_name
 def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geometry):
     limits = {}

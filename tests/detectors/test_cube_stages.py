@@ -159,6 +159,7 @@ def test_the_state_depends_on_the_set_of_pairs_alone(history):
     assert_same(feed(cube, everything, bits, 32), feed(cube_of(bits), everything, bits, 32), asked)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(BITS), st.sampled_from([-1, 0, 1, 40]), st.randoms(use_true_random=False))
 def test_merging_in_any_grouping_gives_the_cube_of_all_pairs(bits, over, random):
     pairs = distinct_pairs(tiny(bits).exact_pairs + over, bits, 32)
@@ -333,6 +334,7 @@ def test_a_cube_starts_exact_unless_asked_otherwise(device, exact, starts):
 on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason=f"no GPU: {cuda_problem()}")
 
 
+@pytest.mark.slow
 @on_gpu
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (64, 32), (128, 128)])
 @pytest.mark.parametrize("gpus", ["cuda", "cuda:0,0"])
@@ -404,6 +406,7 @@ def auto_cube(auto: AutoGpu, tuning: Tuning = Tuning(min_pairs_per_thread=16)) -
     return kind(geometry=tiny(), threads=2, device="auto")
 
 
+@pytest.mark.slow
 @on_gpu
 @pytest.mark.filterwarnings("ignore:a cube has more")
 def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
@@ -432,6 +435,7 @@ def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
     assert (second.exact, second.device) == (True, "cpu")
 
 
+@pytest.mark.slow
 @on_gpu
 @pytest.mark.filterwarnings("ignore:a cube has more")
 def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready(monkeypatch):

@@ -98,6 +98,7 @@ def filled_rows(peers: int, rows: int, times: int) -> np.ndarray:
     return np.array([len(np.unique(rng.integers(0, rows, peers))) == rows for _ in range(times)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [64, 1024, 4096])
 def test_below_the_bound_hardly_anybody_is_saturated(rows):
     """At the bound itself, one host in 40 is saturated: of 1,000, within five standard deviations of a binomial."""
@@ -195,6 +196,7 @@ def test_formulas_of_the_documents():
     assert unnamed_probability(0, 32, 3, 1 / 8) == pytest.approx((7 / 8) ** 96)  # a pair of high priority in no array
 
 
+@pytest.mark.slow
 def test_an_estimate_does_not_depend_on_the_other_hosts_of_its_group():
     random = np.random.default_rng(5)
     own = 1 - 10 ** random.uniform(-4, -0.1, 200)  # the share of rows that a host's own peers leave free

@@ -190,6 +190,7 @@ def test_peers_become_wider_on_the_way(gpu, wide):
     assert dict(zip(hosts.tolist(), counts.tolist(), strict=True)) == truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")])
 @pytest.mark.parametrize(
     ("bits", "left", "right"), [(32, 32, 32), (32, 32, 64), (32, 128, 32), (64, 64, 64), (128, 64, 128)]
@@ -340,6 +341,7 @@ def test_the_cpu_imports_nothing_of_cuda():
     assert run(code) == "False False\n"
 
 
+@pytest.mark.slow
 def test_with_a_simulated_gpu_the_cpu_does_the_work():
     code = """
 from superhosts.device import import_cuda

@@ -81,6 +81,7 @@ def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
     assert np.mean([row.peers_low <= 1000 for row in rows]) >= 0.95
 
 
+@pytest.mark.slow
 def test_wide_peers():
     hosts, low = traffic(300)
     wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)

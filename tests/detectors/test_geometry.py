@@ -73,6 +73,7 @@ def test_settings_make_cubes_of_it() -> None:
     assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))
 
 
+@pytest.mark.slow
 def test_a_scan_by_the_plan(run: Run, tmp_path: Path) -> None:
     plan = run("plan", "--flows", "100k", "--memory", "512KiB", "--threshold", 300, "--json")
     option = json.loads(plan.out)["geometry_option"]

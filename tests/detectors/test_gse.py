@@ -61,6 +61,7 @@ def mangled(host: int) -> int:
     return int(mangle32(np.uint64(host), make_key(DEFAULT_KEY)))
 
 
+@pytest.mark.slow
 @on_any_device
 def test_bits_and_hosts_are_the_oracles(place):
     hosts, peers = traffic()
@@ -114,6 +115,7 @@ def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
         assert {row.host for row in saturated} <= {row.host for row in detector.super_hosts(10 * typical)}
 
 
+@pytest.mark.slow
 @on_any_device
 def test_wide_peers(place):
     hosts, low = traffic(100)

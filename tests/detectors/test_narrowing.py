@@ -102,6 +102,7 @@ def test_integers_of_a_set_that_overflows(device: str) -> None:
     assert not wide.estimate(1).exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", ["exact", "cbaa", "dcds", "vbfa", "gse", "pairsample"])
 def test_every_detector_takes_them(detector: str) -> None:
     narrow, wide = (make_rival(detector) for _ in range(2))

@@ -72,6 +72,7 @@ def test_registers_cells_and_answers_are_the_oracles(count):
     assert list(detector.top(3)) == list(detector.super_hosts(1))[:3]
 
 
+@pytest.mark.slow
 def test_wide_peers():
     hosts, low = traffic(300)
     wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)

@@ -57,6 +57,7 @@ def test_buckets_are_the_oracles(threads):
     assert_equal(detector, filled(detector, *traffic()))
 
 
+@pytest.mark.slow
 def test_peers_of_every_width_are_folded_as_the_oracle_does():
     hosts, low = traffic(400)
     high = np.where(np.arange(400) % 2, low, 0).astype(np.uint64)

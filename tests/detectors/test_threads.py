@@ -194,6 +194,7 @@ def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
 # One writer: every answer corresponds to some number of its batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_reader_sees_whole_batches_and_never_fewer_than_before(name: str) -> None:
     given = growing(30, 2000)
@@ -205,6 +206,7 @@ def test_a_reader_sees_whole_batches_and_never_fewer_than_before(name: str) -> N
     assert seen[-1] == known[-1] != known[len(known) // 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_what_is_saved_copied_and_taken_out_meanwhile_is_of_one_moment(name: str, tmp_path: Path) -> None:
     given = growing(30, 2000)
@@ -263,6 +265,7 @@ def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
 # Two at a time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MERGING)
 def test_two_that_take_each_other_in_meanwhile_both_have_all(name: str) -> None:
     given = growing(40, 2000)
@@ -373,6 +376,7 @@ def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
         assert len({id(each) for each in got}) == len(made) == 1
 
 
+@pytest.mark.slow
 def test_parts_that_appear_do_not_disturb_who_reads_the_others() -> None:
     sketch = sh.Sketch(lambda _: sh.Exact(device="cpu"))
 
@@ -588,6 +592,7 @@ def capture(tmp_path: Path) -> Path:
 SETTINGS: dict[str, Any] = {"inner": "10.0.0.0/8", "detector": "exact", "device": "cpu", "window": "1m"}
 
 
+@pytest.mark.slow
 def test_threads_that_iterate_over_one_scan_share_its_windows(capture: Path) -> None:
     alone = scan(capture, **SETTINGS)
     expected = [(each.window, each.packets, each.found) for each in alone]

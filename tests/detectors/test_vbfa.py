@@ -191,6 +191,7 @@ def test_wide_hosts_are_refused():
             Vbfa("1MiB", mangled=mangled).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
+@pytest.mark.slow
 @needs_cuda
 @pytest.mark.parametrize("mangled", [1, 0], ids=["mangled", "plain"])
 def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):

@@ -20,6 +20,8 @@ from markdown_it import MarkdownIt
 
 from places import DOCS, ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGES = sorted(DOCS.rglob("*.md"))
 COUNTED = ("pre", "table", "li", "ol", "ul", "h2", "h3", "img")
 

@@ -11,6 +11,8 @@ import pytest
 
 from places import ROOT, TESTS
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 MOST_BYTES = 80 * 1024  # of a notebook with its plots
 

@@ -14,6 +14,8 @@ from places import DOCS, ROOT
 from superhosts.cli.config import check_config
 from superhosts.cli.usage.config import Check
 
+pytestmark = pytest.mark.slow
+
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if path.name != "cookbook.md")]
 COMMANDS = [(page, part) for page in PAGES for part in sections(page.read_text("utf-8")) if has_commands(part)]
 PAGE = """# Page

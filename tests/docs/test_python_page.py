@@ -6,6 +6,8 @@ import pytest
 
 from docs.pythonpage import PAGES, is_as_shown, rewritten, run, sections
 
+pytestmark = pytest.mark.slow
+
 SECTIONS = [section for page in PAGES for section in sections(page.read_text(), page.name)]
 PAGE_OF_TWO = """# Page
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 
 import naive
 import superhosts as sh
@@ -51,6 +52,7 @@ def taking_labels() -> list[tuple[int, int]]:
     return pairs
 
 
+@pytest.mark.slow
 def test_who_knows_the_key_hides_a_super_host_with_one_packet_for_each_array() -> None:
     pairs = taking_labels()
     assert len(pairs) == 5

@@ -191,6 +191,7 @@ print(isinstance(found(copies[0])[0].py_func.__globals__["draw_of"], CUDADispatc
 """
 
 
+@pytest.mark.slow
 def test_kernels_get_their_meaning_only_from_the_compiler():
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
     ended = subprocess.run([sys.executable, "-c", REAL], env=environment, capture_output=True, text=True, check=False)

@@ -93,6 +93,7 @@ def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits):
     assert_equal_to_oracle(cube, pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrays", [1, 4, 8])
 def test_any_number_of_arrays(arrays):
     cube = gpu_cube(TINY._replace(arrays=arrays))
@@ -124,6 +125,7 @@ def test_a_search_also_reads_the_giant_columns_of_hosts_whose_plain_ones_are_nea
 TILED = GpuTuning(min_tiled_pairs=8, min_tiled_memory=0, max_tiled_pairs=50)  # sorts a batch in several rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slice_bits", [1, 2, 6])
 def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits):
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
@@ -258,6 +260,7 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
 
 
+@pytest.mark.slow
 def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     """All columns are hot, so the AND alone decides."""
     geometry = Geometry(32, 0, 3, 8, 2, 3, 0)
@@ -288,6 +291,7 @@ def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_befor
         assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
 
 
+@pytest.mark.slow
 def test_where_room_runs_out_nobody_is_lost():
     for rows, candidates in ((1, 100), (100, 1), (1, 1)):
         on_cpu, on_gpu = both(tuning=GpuTuning(rows=rows, candidates=candidates))
@@ -450,6 +454,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", ODD, ids=lambda geometry: "-".join(map(str, geometry)))
 def test_odd_geometries_answer_as_on_the_cpu(geometry):
     pairs = [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]
@@ -459,6 +464,7 @@ def test_odd_geometries_answer_as_on_the_cpu(geometry):
     assert_same(on_cpu, on_gpu)
 
 
+@pytest.mark.slow
 def test_answers_follow_what_came_since():
     on_cpu, on_gpu = both()
     assert_same(on_cpu, on_gpu)
@@ -471,6 +477,7 @@ def test_answers_follow_what_came_since():
     assert len(on_gpu.super_hosts(4)) == 0
 
 
+@pytest.mark.slow
 def test_merging_crosses_devices():
     left, right = both()
     for cube, first in ((left, 0), (right, 50)):
@@ -547,6 +554,7 @@ CBAA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CBAA)
 def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
     rng = np.random.default_rng(3)

@@ -159,6 +159,7 @@ def test_every_detector_has_a_look_of_its_own_in_safe_colours() -> None:
     assert len(by_shape) == len(ENTRANTS)  # Without colours they can be told apart, too.
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
     rows = [row(name, 0.01 * window, window) for window in (1, 2) for name in ("cube", "gse")]
     some = np.array([1100, 2000, 9000])
@@ -180,6 +181,7 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         assert 'width="244.8pt"' in text  # 3.4 inches
 
 
+@pytest.mark.slow
 def test_small_figures_draw_some_of_many_hosts(tmp_path: Path) -> None:
     sizes = {}
     for hosts in (figures.MOST_IN_SMALL, 5 * figures.MOST_IN_SMALL):

@@ -62,6 +62,7 @@ def test_sketches_without_evidence_have_no_field(tmp_path: Path) -> None:
     assert load(tmp_path / "a.cube", key=SECRET).evidence is None
 
 
+@pytest.mark.slow
 def test_the_union_is_that_of_all_packets_in_any_order(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         sketch_of(seed).save(tmp_path / f"{seed}.cube")

@@ -63,6 +63,7 @@ def test_each_behaviour_is_known(act: Act, seed: int) -> None:
     assert found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", SCENES, ids=lambda act: act.__name__)
 def test_a_small_sample_is_never_wrong(act: Act) -> None:
     """A host of whose 2,000 pairs about 20 are in the sample is judged rightly, or not at all."""

@@ -224,6 +224,7 @@ def test_details_are_read_of_sampled_packets_only(tmp_path: Path, ending: str, p
     assert found.count(said.SKIPPED) > 0.9 * unwanted > len(packets) / 4  # unusual ones are told in any case
 
 
+@pytest.mark.slow
 @FORMATS
 @pytest.mark.parametrize("cut", [{"window": "all"}, {"window": "1m"}, {"window": "2m", "slide": "1m"}])
 def test_what_is_left_out_does_not_change_the_evidence(

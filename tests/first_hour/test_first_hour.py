@@ -10,6 +10,8 @@ import pytest
 from first_hour.cookbook import PAGE, PROMPT, Question, fill, page, read_questions
 from first_hour.office import FOLDER, captures
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = read_questions()
 
 

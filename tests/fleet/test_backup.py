@@ -96,6 +96,7 @@ def test_what_came_after_the_copy_is_in_the_archive(tmp_path: Path) -> None:
     assert content(again.union(0)) == content(whole)
 
 
+@pytest.mark.slow
 def test_copies_of_a_hub_at_work_are_all_consistent(tmp_path: Path) -> None:
     """Sketches arrive and windows are reported and tidied while copies are made."""
     node, stop = Node(tmp_path / "old", grace=0.0), threading.Event()
@@ -224,6 +225,7 @@ def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pyt
         save_state(tmp_path / "gone", tmp_path / "x.tar")
 
 
+@pytest.mark.slow
 def test_a_real_hub_is_copied_while_it_runs_lost_and_goes_on_elsewhere(tmp_path: Path) -> None:
     """With its sites: the token of an edge works at the new hub, which listens where the old one did."""
     hub, link = make_hub(tmp_path, sites=("ams",))

@@ -30,6 +30,8 @@ from processes import (
     write_captures,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def complete(path: Path) -> set[str]:
     """The windows that were reported with no site missing."""

@@ -18,6 +18,8 @@ from chaos import Fleet
 from places import TESTS
 from processes import DEADLINE, Node, ending, packets_in, wait_for
 
+pytestmark = pytest.mark.slow
+
 WRONG_CLOCK = TESTS / "wrong_clock.py"
 DAY = 86_400
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import chaos
 from chaos import Fleet, need_link
 from hostile import EVIL, put_evil, speak_evil
 from processes import ending, wait_for
 from superhosts.durable import read_json
+
+pytestmark = pytest.mark.slow
 
 
 def refused(state: Path) -> int:

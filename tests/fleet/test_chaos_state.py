@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import chaos
 from chaos import NATS_OR_BOTH, SITES, Fleet, need_link, put
 from processes import Node, ending, wait_for
 from superhosts.durable import read_json
+
+pytestmark = pytest.mark.slow
 
 
 @contextmanager

@@ -233,6 +233,7 @@ def folders(tmp_path: Path) -> Iterator[Path]:
     return (tmp_path / str(number) for number in range(10**9))
 
 
+@pytest.mark.slow
 @given(positions)
 @example({"mine": {"frontier": "(2,)u8", "files": {"a@1": "V8"}}})
 @example({"mine": {"frontier": True, "files": {}}})
@@ -325,6 +326,7 @@ def test_files_that_broke_an_edge_once(tmp_path: Path, said: list[str], truth: d
 # The whole command
 
 
+@pytest.mark.slow
 def test_an_edge_in_a_spool_full_of_other_things_sends_its_own(tmp_path: Path):
     (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
     hub, link = make_hub_on_files(tmp_path, sites=("ams",))
@@ -350,6 +352,7 @@ def test_an_edge_in_a_spool_full_of_other_things_sends_its_own(tmp_path: Path):
     assert all(name in edge.words for name in aside)
 
 
+@pytest.mark.slow
 def test_a_spool_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path):
     (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
     edge = make_node(tmp_path, "ams", ["--to", str(tmp_path / "link")], str(capture), "--window", "1m")
@@ -367,6 +370,7 @@ def test_a_spool_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path):
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
     (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
     key = tmp_path / "other.key"

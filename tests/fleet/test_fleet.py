@@ -64,6 +64,7 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
     assert status(tmp_path / "hub")["desk"]["accepted"] == 9
 
 
+@pytest.mark.slow
 def test_the_hub_is_away_for_ten_windows_and_the_spool_drains(tmp_path: Path):
     pytest.importorskip("nats", reason=NEEDS_NATS)
     (path,) = write_captures(tmp_path / "ams", sites_traffic(11)["ams"], 10**9)
@@ -83,6 +84,7 @@ def test_the_hub_is_away_for_ten_windows_and_the_spool_drains(tmp_path: Path):
     assert status(spool)["spool"] == {"spooled": 11, "delivered": 11, "refused": 0, "damaged": 0, "dropped": 0}
 
 
+@pytest.mark.slow
 def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tmp_path: Path):
     (path,) = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
     link = tmp_path / "link"
@@ -117,6 +119,7 @@ def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tm
     assert "window_start" in (tmp_path / "found.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_live_pipe_loses_at_most_its_open_window_and_says_so(tmp_path: Path):
     """Killed in the third window; started again for the fourth and fifth. The third is lost, and named."""
     batches = sites_traffic(5)["ams"]
@@ -186,6 +189,7 @@ def record_behind(data: bytes, time: int) -> int:
     return len(data)
 
 
+@pytest.mark.slow
 def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     """SIGTERM within a window: its sketch so far is spooled, and the next run adds to it."""
     batches = sites_traffic(1)["ams"]
@@ -221,6 +225,7 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     assert "LOST" not in edge.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["spool", "hub"])
 def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
     """The spool, or the hub's state, lies on a small file system that is full until room is made."""
@@ -251,6 +256,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
     assert "Traceback" not in hub.words + edge.words
 
 
+@pytest.mark.slow
 def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Path):
     pytest.importorskip("nats", reason=NEEDS_NATS)
     captures = {site: write_captures(tmp_path / site, batches, 10**9)[0] for site, batches in sites_traffic(2).items()}
@@ -286,6 +292,7 @@ def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Pa
     assert all(row["missing"] == ["fra", "nyc"] for row in rows(tmp_path / "found.jsonl"))
 
 
+@pytest.mark.slow
 def test_users_without_a_key_file_have_keys_of_their_own(
     tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -313,6 +320,7 @@ def test_users_without_a_key_file_have_keys_of_their_own(
     assert "public" not in hub.words + ams.words + fra.words
 
 
+@pytest.mark.slow
 def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path: Path):
     """The last file grows in place. Nothing is written any more when the last window closes by the clock."""
     batches = sites_traffic(3, seconds=4)["ams"]
@@ -347,6 +355,7 @@ def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path:
         hub.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["hub", "--from", "link"], ["edge", "--site", "ams", "--to", "link"]])
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str]):
     folder = ["--state" if command[0] == "hub" else "--spool", str(tmp_path / "place")]

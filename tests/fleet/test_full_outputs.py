@@ -41,6 +41,7 @@ def give(tmp_path: Path, command: str, numbers: range) -> None:
             write(tmp_path / "in" / f"{number:02}.pcap", frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "ending_name"), [("hub", "jsonl"), ("hub", "csv"), ("watch", "jsonl"), ("edge", "jsonl")]
 )
@@ -73,6 +74,7 @@ def test_a_full_disk_of_one_output_holds_up_nothing(tmp_path: Path, command: str
         assert node.end(signal.SIGTERM) in (0, 143)
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
     """The file lies on a full disk, the hub is killed, and the next one finds room."""
     small, prefix = on_small_disk(tmp_path, "2m")

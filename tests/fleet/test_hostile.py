@@ -369,6 +369,7 @@ def test_the_share_grows_with_the_queue() -> None:
     assert stream.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
 
 
+@pytest.mark.slow
 def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
@@ -410,6 +411,7 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
     assert path.read_bytes() == (intake.kept / path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
@@ -715,6 +717,7 @@ def test_a_configuration_that_the_server_refuses_is_taken_back(tmp_path: Path) -
         assert accepts(broker, broker.folder / "seeds" / "ams.nk")
 
 
+@pytest.mark.slow
 def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, intake: KeepingIntake) -> None:
     authority = trustme.CA()
     past = datetime.now(UTC) - timedelta(days=1)
@@ -832,6 +835,7 @@ def status_of(folder: Path) -> Any:
         return {}
 
 
+@pytest.mark.slow
 def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: Path) -> None:
     cert = certificate(tmp_path, trustme.CA(), "server", not_after=datetime.now(UTC) - timedelta(days=1))
     enroll(tmp_path / "hub" / "broker", "ams")
@@ -849,6 +853,7 @@ def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: 
     assert "hub ready" not in hub.words
 
 
+@pytest.mark.slow
 def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(
     tmp_path: Path,
 ) -> None:
@@ -877,6 +882,7 @@ def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells
         assert hub.end() == 0
 
 
+@pytest.mark.slow
 def test_words_about_certificates_name_what_is_wrong(tmp_path: Path) -> None:
     junk = tmp_path / "hub.crt"
     junk.write_text("no certificate")
@@ -894,6 +900,7 @@ def test_words_about_certificates_name_what_is_wrong(tmp_path: Path) -> None:
     assert "--tls-ca" not in heard[0]
 
 
+@pytest.mark.slow
 def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> None:
     key, seed = tmp_path / "key", enroll(tmp_path / "keys", "ams")
     key.write_text("a secret of some length")

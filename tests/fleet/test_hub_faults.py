@@ -596,6 +596,7 @@ def test_a_sweep_leaves_files_that_the_archive_did_not_make(tmp_path: Path):
     assert [path for path in others if not path.exists()] == []
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_said_and_waited_for(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     folder, stop = tmp_path / "mount", threading.Event()

@@ -62,6 +62,7 @@ def windows_in(path: Path) -> int:
     return len({row["window_start"] for row in rows(path)})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
 @pytest.mark.parametrize("format", ["--json", "--csv", "table"])
 def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, format: str):
@@ -89,6 +90,7 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
     assert "reports lost: " in hub.words
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
 def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
     hub = make_node(tmp_path)
@@ -148,6 +150,7 @@ def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pyt
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
     hub, found = make_node(tmp_path), tmp_path / "found.jsonl"
     with ending(hub):
@@ -165,6 +168,7 @@ def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
     assert windows_in(tmp_path / "found.1") == 1
 
 
+@pytest.mark.slow
 def test_sighup_reloads_the_broker(tmp_path: Path):
     pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
     hub, _ = make_hub(tmp_path)
@@ -187,6 +191,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_hub_whose_terminal_closes_ends_in_good_order(tmp_path: Path):
     hub = make_node(tmp_path, prefix=(sys.executable, "-c", ON_TERMINAL))
     (tmp_path / "link").mkdir()  # a hub without it may say that it is not ready
@@ -208,6 +213,7 @@ def modes(*folders: Path) -> dict[str, str]:
     return {str(path): stat.filemode(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
 
 
+@pytest.mark.slow
 def test_nobody_else_may_read_what_a_hub_writes(tmp_path: Path):
     hub = make_node(tmp_path, "--archive-sites")
     link = tmp_path / "link" / "ams"

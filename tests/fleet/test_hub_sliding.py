@@ -161,6 +161,7 @@ def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
     assert json.loads((folder / f"{name}.json").read_text())["issuing"] is None
 
 
+@pytest.mark.slow
 def test_the_sites_of_a_row_are_those_of_all_panes_of_its_window(tmp_path: Path):
     node = make_node(tmp_path)
     for number in range(COUNT):
@@ -181,6 +182,7 @@ def test_the_sites_of_a_row_are_those_of_all_panes_of_its_window(tmp_path: Path)
     assert checked > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_ends_with_the_same_rows(tmp_path: Path, seed: int):
     """Every window is reported as soon as it has any sketch: there are many revisions, and the last is whole."""
@@ -222,6 +224,7 @@ def test_a_late_sketch_revises_the_windows_of_its_pane_once_each(tmp_path: Path)
     assert node.hub.counters.revisions == PANES
 
 
+@pytest.mark.slow
 def test_late_sketches_that_wait_together_revise_a_window_once(tmp_path: Path):
     node = make_node(tmp_path, grace=0.0)
     for number in range(COUNT):
@@ -272,6 +275,7 @@ def killed_somewhere(node: Node, fault: Any, work: Callable[[], None]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["rename", "sync", "report"])
 def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: str):
     """Three panes come, then a late sketch. The hub is killed before the first call that matters, the second, …"""
@@ -535,6 +539,7 @@ def test_the_union_of_a_window_is_bit_for_bit_that_of_one_scan(tmp_path: Path):
         assert dict(result.sketch.parts) == dict(union.parts)
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_killed_writes_the_rows_of_one_scan(tmp_path: Path):
     """Real processes: edges with --slide, and a hub that is killed twice while sketches come."""
     options = ["--window", "40s", "--slide", "10s"]

@@ -136,6 +136,7 @@ def own_key(tmp_path: Path) -> list[str]:
     return ["--key-file", str(tmp_path / "key")]
 
 
+@pytest.mark.slow
 def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[str]) -> None:
     """Over TLS, with a key that the edge knows from the token alone."""
     authority, certificate = trustme.CA(), tmp_path / "hub.pem"
@@ -213,6 +214,7 @@ class Following:
         wait_for(lambda: len(list(self.folder.glob("archive/*/*-hub.cube"))) == number + 1, "the window is reported")
 
 
+@pytest.mark.slow
 def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(tmp_path: Path) -> None:
     fleet = Following(tmp_path)
     with ending(fleet.hub, fleet.edge):
@@ -239,6 +241,7 @@ def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(tmp_path: Path) ->
     assert fleet.hub.words.count("hub ready") == 1
 
 
+@pytest.mark.slow
 def test_an_old_key_works_until_its_grace_has_passed(tmp_path: Path) -> None:
     said: list[str] = []
     seed = enroll(tmp_path / "broker", "ams")

@@ -198,6 +198,7 @@ def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: K
     assert receiver.counters.duplicates == 2 + 5
 
 
+@pytest.mark.slow
 def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     (name, data), *_ = fill(spool, "ams", 1, 1_300_000).items()
@@ -227,6 +228,7 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, inta
     assert spool.counters.damaged == 0
 
 
+@pytest.mark.slow
 def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 12, 2_000_000)
@@ -255,6 +257,7 @@ def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Bro
     assert any("does not work" in line and "wait" in line for line in heard)
 
 
+@pytest.mark.slow
 def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
@@ -313,6 +316,7 @@ def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
     assert intake.calls == []
 
 
+@pytest.mark.slow
 def test_sketches_that_the_broker_has_lost_are_sent_again(
     tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
@@ -338,6 +342,7 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(
     assert sender.counters.resends == receiver.counters.lost == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 1, 1000)
@@ -354,6 +359,7 @@ def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, in
     assert "cannot be stored now: No space left on device" in heard[0]
 
 
+@pytest.mark.slow
 def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker, ack_wait=1.0)
@@ -382,6 +388,7 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
     assert len(intake.calls) == 1
 
 
+@pytest.mark.slow
 def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, intake: KeepingIntake) -> None:
     said: list[str] = []
     with make_broker(tmp_path / "broker", said, cap=4 * MIB) as broker:
@@ -458,6 +465,7 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
         assert contents(intake) == {path.name: path.read_bytes() for path in paths}
 
 
+@pytest.mark.slow
 def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
     clock = FakeTime()
@@ -526,6 +534,7 @@ def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
     assert list(intake.folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     mine = [pieces(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
     other = noise(tmp_path, "fra", 0, 20_000)
@@ -552,6 +561,7 @@ def waits(broker: Broker) -> bool:
     return bool(as_client(broker.options, work))
 
 
+@pytest.mark.slow
 def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
     tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
@@ -823,6 +833,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutual", [False, True])
 def test_over_tls(tmp_path: Path, intake: KeepingIntake, certificates: Path, mutual: bool) -> None:
     server, edge, ca = (certificates / f"ours-{name}.pem" for name in ("server", "edge", "ca"))

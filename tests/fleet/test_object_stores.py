@@ -26,6 +26,8 @@ from superhosts.fleet.spool import Spool
 from superhosts.pipeline.settings import Settings
 from traffic import content
 
+pytestmark = pytest.mark.slow
+
 STOP = threading.Event()
 
 

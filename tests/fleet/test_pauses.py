@@ -6,6 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from brokers import Heard, KeepingIntake, message, noise, pieces
 from hubs import FakeTime, WatchedIntake, full
 from superhosts.fleet.files import LONGEST, FileReceiver
@@ -36,6 +38,7 @@ def test_a_window_that_never_works_is_tried_again_forever() -> None:
     assert troubles.is_resting("window")
 
 
+@pytest.mark.slow
 def test_a_file_that_can_never_be_taken_is_tried_again_forever(tmp_path: Path) -> None:
     clock, intake = FakeTime(0.0), KeepingIntake(tmp_path / "hub")
     path = noise(tmp_path / "link" / "ams", "ams", 0, 1000)

@@ -246,6 +246,7 @@ def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause
     assert answers == [b'-NAK {"delay": 7000000000}'] * 3
 
 
+@pytest.mark.slow
 def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arrival: Arrival) -> None:
     sites = [f"site{number:03d}" for number in range(300)]
     arrival.admitted = frozenset(sites)

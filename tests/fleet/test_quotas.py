@@ -91,6 +91,7 @@ def sites_of(intake: KeepingIntake) -> list[str]:
     return [Parcel.parse(name).site for name in intake.names()]
 
 
+@pytest.mark.slow
 def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
     tmp_path: Path, broker: Broker, clock: FakeTime
 ) -> None:
@@ -181,6 +182,7 @@ def test_files_of_a_site_over_its_quota_wait_in_the_folder(tmp_path: Path, clock
     assert node.intake.counters.accepted == 5
 
 
+@pytest.mark.slow
 def test_a_hub_takes_its_quotas_from_the_command_line_and_lists_who_is_slowed(tmp_path: Path) -> None:
     hub, link = make_hub(tmp_path, "--quota-sketches", "2", "--threshold", "500", sites=("ams",))
     settings = Settings(memory=COMMON[1], device="cpu", threads=1)

@@ -154,6 +154,7 @@ def test_the_intake_counts_for_each_site(tmp_path: Path) -> None:
     assert found["ams"]["window_end"] == window(0).end / SECOND
 
 
+@pytest.mark.slow
 def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker) -> None:
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
     intake.gate.clear()
@@ -279,6 +280,7 @@ def status_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
+@pytest.mark.slow
 def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
     hub, link = make_hub(tmp_path, "--metrics", ":0", sites=("ams", "fra"))
     (tmp_path / "captures").mkdir()

@@ -19,6 +19,8 @@ from superhosts.fleet.files import SETTLE, FileReceiver, FileSender
 from superhosts.pipeline.settings import Settings
 from traffic import content
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "fleet" / "links.md"
 SITE = "ams"
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry
@@ -23,6 +24,7 @@ def site(path: Path, peers: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_site_at_which_the_host_is_saturated_has_no_number_and_comes_first(tmp_path: Path) -> None:
     files = {"ams": [site(tmp_path / "ams.cube", 40)], "fra": [site(tmp_path / "fra.cube", 9000)]}
     union = Sketch()

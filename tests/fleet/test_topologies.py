@@ -25,6 +25,8 @@ from superhosts.fleet.nats.setup import find_server
 from superhosts.fleet.nats.wire import CONSUMER, STREAM
 from superhosts.fleet.spool import Spool
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (ROOT / "docs" / "guides" / "fleet" / "links.md").read_text()
 TIMING = Timing(first_pause=0.1, last_pause=0.5, look=0.2)
 SIZE = 3_000_000  # bytes of a sketch: several pieces

@@ -8,6 +8,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from fleets import make_sketch, window
 from hubs import Node
 from superhosts.durable import write_json
@@ -163,6 +165,7 @@ def write_ledgers(state: Path, count: int) -> None:
         write_json(state / "windows" / name / LEDGER, asdict(ledger), durable=False)
 
 
+@pytest.mark.slow
 def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(tmp_path: Path):
     """Without `--sites` the sites of the last windows are expected, and are looked up once for all."""
     costs = []

@@ -64,6 +64,7 @@ def documented() -> dict[str, tuple[str, str]]:
     return {name: (kind, cells.split("|")[0]) for name, kind, cells in rows}
 
 
+@pytest.mark.slow
 def test_the_page_has_every_metric_with_its_kind_and_no_other(exposed: dict[str, tuple[str, frozenset[str]]]) -> None:
     page = documented()
     assert set(page) - LIVE_ONLY == set(exposed)

@@ -61,6 +61,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node
 Fleet = tuple[Node, Node, list[Path]]
 
 
+@pytest.mark.slow
 def test_an_edge_counts_what_it_has_read_and_sent(fleet: Fleet) -> None:
     _, edge, captures = fleet
     found = scrape(edge)
@@ -142,6 +143,7 @@ def test_promtool_accepts_the_metrics(fleet: Fleet) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_an_edge_is_not_ready_while_its_hub_is_away(tmp_path: Path) -> None:
     """Over NATS, where nobody listens; and windows wait in the spool."""
     capture = write(tmp_path / "a.pcap", three_windows())
@@ -161,6 +163,7 @@ def test_an_edge_is_not_ready_while_its_hub_is_away(tmp_path: Path) -> None:
         assert edge.end() == 0
 
 
+@pytest.mark.slow
 def test_an_edge_is_ready_while_windows_of_earlier_runs_wait(tmp_path: Path) -> None:
     capture = write(tmp_path / "a.pcap", three_windows())
     edge = make_edge(tmp_path, "ams", ["--to", str(tmp_path / "nowhere" / "link")], str(capture))
@@ -229,6 +232,7 @@ def test_a_destination_that_hangs_shows_its_queue(tmp_path: Path) -> None:
         wait_for(lambda: scrape(watch).of("destination_failed_total", **labels) > 0, lambda: watch.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["edge", "hub", "watch"])
 def test_without_the_package_one_line_says_what_to_install(command: str, tmp_path: Path) -> None:
     arguments = {
@@ -258,6 +262,7 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(fleet: Fleet, tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_a_live_capture_shows_its_ring_and_its_drops(tmp_path: Path) -> None:
     get = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
     with namespace(tmp_path) as net:

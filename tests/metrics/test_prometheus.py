@@ -19,6 +19,8 @@ from scraping import ask, endpoint
 from traffic import three_windows, write
 from waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -117,6 +117,7 @@ def test_a_request_may_come_byte_by_byte(server: Server) -> None:
         assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_more_slow_clients_than_threads_are_turned_away_and_others_get_their_answer(hasty: Server) -> None:
     with contextlib.ExitStack() as clients:
         slow = [clients.enter_context(connect(hasty)) for _ in range(3 * THREADS)]

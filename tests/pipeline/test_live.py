@@ -64,6 +64,7 @@ def test_a_window_closes_by_the_clock_when_traffic_stops(pipe: Pipes, live: Star
     assert run.scan.counters.late == 2
 
 
+@pytest.mark.slow
 def test_a_window_closes_by_the_clock_in_slow_traffic_that_never_rests(pipe: Pipes, live: Start) -> None:
     clock, end = Clock(), pipe()
     pace = replace(QUICK, caught_up=0.3, held_up=SOON)  # however long this machine lets a thread wait
@@ -261,6 +262,7 @@ def test_a_process_that_was_held_up_looks_before_it_closes() -> None:
     assert answers == [False, False, True, True, False, False, True]
 
 
+@pytest.mark.slow
 def test_with_the_machines_own_clock(live: Start, pipe: Pipes) -> None:
     end = pipe()
     run = live(open_capture(end.path), settings={**EXACT, "window": "1s"}, grace=0.2)
@@ -275,6 +277,7 @@ def test_with_the_machines_own_clock(live: Start, pipe: Pipes) -> None:
 # Windows in which nothing came
 
 
+@pytest.mark.slow
 def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) -> None:
     clock, end = Clock(), pipe()
     run = live(open_capture(end.path), clock=clock)
@@ -329,6 +332,7 @@ def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pip
 # Several inputs
 
 
+@pytest.mark.slow
 def test_a_quiet_input_holds_the_others_up_for_the_grace_and_no_longer(pipe: Pipes, live: Start) -> None:
     clock, quiet, busy = Clock(), pipe(), pipe()
     run = live(open_capture(quiet.path), open_capture(busy.path), clock=clock, pace=NO_CLOCK)
@@ -368,6 +372,7 @@ def test_inputs_without_any_packet_hold_up_the_others_no_longer_either(
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [2, 3])
 def test_live_inputs_together_give_what_one_gives(pipe: Pipes, live: Start, tmp_path: Path, parts: int) -> None:
     """Files, a folder and a pipe that each see a share of the packets: the bits of one file."""
@@ -405,6 +410,7 @@ class Slow(FolderSource):
         yield from blocks
 
 
+@pytest.mark.slow
 def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path) -> None:
     """One is slow to read: the other waits, and does not run ahead until memory ends and windows close early."""
     frames, clock = three_windows(), Clock()

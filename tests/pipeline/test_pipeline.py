@@ -213,6 +213,7 @@ def test_years_that_come_before_others_in_a_file_are_no_strays(tmp_path: Path) -
     assert (run.counters.late, run.counters.stray) == (0, 1)
 
 
+@pytest.mark.slow
 def test_packets_wait_on_disk_where_memory_does_not_hold_them(
     frames: Frames, wanted: list[Any], tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_window_of_one_slide_is_a_tumbling_one(tmp_path: Path) -> None:
     assert plain == sliding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["a part", "shuffled", "backwards", "whole panes"])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_packets_far_out_of_order_give_revisions(tmp_path: Path, seed: int, how: str) -> None:
@@ -182,6 +183,7 @@ def sketch_of(peers: range, settings: Settings) -> Sketch:
     return sketch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panes", [1, 2, 3, 10, 17])
 def test_merges_for_a_slide_are_constant(panes: int) -> None:
     settings = Settings(memory="1MiB", **COMMON)
@@ -260,6 +262,7 @@ def test_the_memory_of_panes_that_are_kept_is_bounded() -> None:
     assert all(each.whole.part(sh.Part()).exact for each in queue._front)
 
 
+@pytest.mark.slow
 def test_windows_in_memory_that_was_used_before() -> None:
     settings = Settings(memory="16MiB", **COMMON)  # Smaller arrays are not used again.
     limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs

@@ -67,6 +67,7 @@ def test_resuming_at_any_time_takes_whole_windows(tmp_path: Path) -> None:
         assert len(list(Scan([open_capture(path)], Settings(**EXACT), RunOptions(resume_from=frontier)))) == wanted
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
     """Stopped again and again, at any place, while a capture program writes: together the bits of one run."""
     frames, captures = three_windows(), tmp_path / "captures"
@@ -182,6 +183,7 @@ def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> No
     assert last.window.start == NOON
 
 
+@pytest.mark.slow
 def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) -> None:
     for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
         before = set(threading.enumerate())
@@ -280,6 +282,7 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
     assert [(result.packets, result.partial) for result in results] == [(3, True)]
 
 
+@pytest.mark.slow
 def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     program = (
         "import threading; from superhosts.pipeline.scan import *; from superhosts.sources.opening import open_inputs\n"

@@ -171,6 +171,7 @@ def test_the_share_of_unnamed_hosts_is_right_if_few_hosts_have_most_pairs():
     )  # the mean number of pairs for all labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [128, 8192])
 def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
     totals = [
@@ -228,6 +229,7 @@ def test_the_best_geometry_is_better_than_the_default():
         assert planned.total < 0.8 * predict(Geometry.for_memory(memory), 20_000_000, 1024).total
 
 
+@pytest.mark.slow
 def test_low_thresholds_let_more_pairs_compete():
     bits = []
     for threshold in (3, 12, 1024):
@@ -242,6 +244,7 @@ def test_low_thresholds_let_more_pairs_compete():
     assert 0 < bits[1] < 3
 
 
+@pytest.mark.slow
 def test_arguments_of_the_cube():
     planned = Cube("1MiB", flows="1M", threshold=512, device="cpu")
     assert planned.geometry == Geometry(*best_sizes(MIB, 1_000_000, 512))
@@ -254,6 +257,7 @@ def test_arguments_of_the_cube():
         Cube(geometry=planned.geometry, flows="1M")
 
 
+@pytest.mark.slow
 def test_a_memory_in_which_most_answers_would_be_wrong_is_refused():
     refusal = r"too small for 50,000,000 flows at threshold 100: about \d\d% .* wrong; ([\d.]+ MiB) would do for 20%"
     with pytest.raises(GeometryError, match=refusal) as refused:
@@ -267,6 +271,7 @@ def test_a_memory_in_which_most_answers_would_be_wrong_is_refused():
     assert Geometry.for_traffic("8MiB", flows="5M", threshold=199_999).check()
 
 
+@pytest.mark.slow
 def test_a_small_memory_samples_pairs():
     for memory, flows, threshold in ((100_000, 900_000, 500), (MIB, 5_000_000, 1024), (4 * MIB, 20_000_000, 1024)):
         best = best_sizes(memory, flows, threshold)
@@ -296,6 +301,7 @@ def test_giant_columns_measure_what_plain_ones_cannot():
     )
 
 
+@pytest.mark.slow
 def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
     memory = least_memory(0.01, 2_000_000, 1024)
     assert predict(best_sizes(memory, 2_000_000, 1024), 2_000_000, 1024).total <= 0.01
@@ -409,6 +415,7 @@ def test_predictions_agree_with_a_cube():
     assert predict(wide, flows, 128).total > 0.01
 
 
+@pytest.mark.slow
 def test_work_and_size_agree_with_a_cube():
     flows = 1_000_000
     cube = dense_cube("1MiB", device="cpu")

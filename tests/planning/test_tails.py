@@ -47,6 +47,7 @@ def agrees(expected: float, wrong: int) -> bool:
     return expected / 2 - 2 * math.sqrt(expected) <= wrong <= 2 * expected + 2 * math.sqrt(2 * expected) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0.9, 1.05, 1.3])
 @pytest.mark.parametrize(("memory", "threshold"), [(MIB, 2), (MIB, 5), (MIB, 10), (MIB // 4, 32), (100_000, 128)])
 def test_predictions_agree_with_cubes_of_other_tails(exponent: float, memory: int, threshold: float) -> None:

@@ -157,6 +157,7 @@ def test_a_run_that_ends_reports_what_waits_on_disk(tmp_path: Path) -> None:
         delivery.close()
 
 
+@pytest.mark.slow
 def test_of_two_destinations_one_is_dead_and_the_other_gets_all_in_order(tmp_path: Path) -> None:
     with Receiver(tmp_path, "http") as alive, Receiver(tmp_path, "http", gate=tmp_path / "never") as hangs:
         addresses = [

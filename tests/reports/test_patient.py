@@ -267,6 +267,7 @@ for number in range(first, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_rows_are_in_the_file_once_however_often_the_process_is_killed(tmp_path: Path) -> None:
     """The caller hands in the report again that it had not noted as done, as a hub does."""
     path, first = tmp_path / "rows.jsonl", 0

@@ -283,6 +283,7 @@ def test_answers_of_a_webhook(tmp_path: Path, status: int, kind: type[Exception]
         deliver(f"webhook+http://127.0.0.1:{receiver.port}/")
 
 
+@pytest.mark.slow
 def test_a_webhook_that_hangs(tmp_path: Path) -> None:
     with (
         Receiver(tmp_path, "http", gate=tmp_path / "never") as receiver,
@@ -414,6 +415,7 @@ def test_statuses_of_a_program(tmp_path: Path) -> None:
     assert len(out.read_text().split()) == 5
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     hook = make_hook(tmp_path, "sleep 1000 &", f"echo $$ $! > {pids}", "wait")
@@ -423,6 +425,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     wait_for(lambda: not _lives(parent) and not _lives(child), "both have ended")
 
 
+@pytest.mark.slow
 def test_a_program_may_end_while_its_children_hold_the_pipe(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     hook = make_hook(tmp_path, "sleep 1000 &", f"echo $! > {pids}", "exit 0")
@@ -571,6 +574,7 @@ def test_nats_credentials_and_tls(tmp_path: Path, certificates: Path) -> None:
         deliver(f"nats://127.0.0.1:{free_port()}/hosts")
 
 
+@pytest.mark.slow
 def test_kafka_gets_records_with_the_host_as_key() -> None:
     kafka = pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
     cluster = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
@@ -594,6 +598,7 @@ def test_kafka_gets_records_with_the_host_as_key() -> None:
     assert {dict(message.headers())["id"].decode() for message in got} == {record["id"] for record in TWO.records}
 
 
+@pytest.mark.slow
 def test_kafka_that_is_not_there() -> None:
     pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
     with pytest.raises(TemporaryError):

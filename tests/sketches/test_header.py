@@ -112,6 +112,7 @@ def check_refusal(error: Exception, path: Path) -> None:
     assert len(text) < 500
 
 
+@pytest.mark.slow
 def test_every_field_replaced_by_everything_odd(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path) -> None:
     header, blocks, meaning = wide
     path = tmp_path / "odd.cube"
@@ -303,6 +304,7 @@ def notes(sketch: Sketch) -> Any:
     return sketch.sites, sorted(entry["start"] for entry in sketch.entries), sketch.unlisted
 
 
+@pytest.mark.slow
 def test_sites_and_counters_are_bounded_whatever_the_order() -> None:
     names = [f"s{number:05}" for number in range(MOST_NOTES + 500)]
     starts = list(range(0, 10 * (MOST_NOTES + 700), 10))
@@ -401,6 +403,7 @@ def bodies(count: int, size: int) -> Iterator[bytes]:
 JOINS = ("cbaa", "cbaa-paper", "dcds", "vbfa")  # These search combinations of full columns, too many for a test.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str) -> None:
     detector = small(name)

@@ -122,10 +122,12 @@ def short_frames(folder: Path) -> None:
             rows(write(folder, p.pcap([(T, frame[:length])], link)))
 
 
+@pytest.mark.slow
 def test_changed_bytes_give_packets_or_a_named_error(tmp_path: Path) -> None:
     assert 30 < fuzz(tmp_path, 1000) < 970
 
 
+@pytest.mark.slow
 def test_nothing_is_read_outside_a_block(tmp_path: Path) -> None:
     """The same, compiled with a check of every index."""
     program = (

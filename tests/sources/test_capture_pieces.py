@@ -143,6 +143,7 @@ def test_times_far_from_those_before_are_confirmed_again_after_a_while(tmp_path:
     assert confirmed(path, 4096) > 60
 
 
+@pytest.mark.slow
 def test_pcapng_that_changes_on_the_way(tmp_path: Path) -> None:
     path = write(tmp_path, mixed_pcapng() * 5)
     whole = reading(path, ONE_THREAD)
@@ -203,6 +204,7 @@ def test_records_inside_packets_are_not_records(kind: str, tmp_path: Path) -> No
         check(path, size, 8192, expected=whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CAPTURES)
 def test_cut_at_every_byte(kind: str, tmp_path: Path) -> None:
     data = CAPTURES[kind](mixed(12))
@@ -432,6 +434,7 @@ for threads in (1, 2):
 """
 
 
+@pytest.mark.slow
 def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap_header() + p.record(T, PLAIN + bytes(3000)) * 5000)
     environment = {**os.environ, "SUPERHOSTS_THREADS": "4"}

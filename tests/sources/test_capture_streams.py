@@ -74,6 +74,7 @@ def test_more_than_one_chunk_of_compressed_bytes(tmp_path: Path) -> None:
         assert rows(write(tmp_path, compress(p.pcap(frames)))) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", COMPRESSORS)
 def test_compressed_data_that_ends_early_is_a_warning(kind: str, tmp_path: Path) -> None:
     noise = os.urandom(600_000)  # does not compress, and zstd decompresses 128 KiB at a time

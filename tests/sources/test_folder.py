@@ -166,6 +166,7 @@ def test_a_folder_that_is_empty_at_first(tmp_path: Path, follow: Callable[..., F
     assert FolderSource(tmp_path).first_time() == NOON + 3 * STEP
 
 
+@pytest.mark.slow
 def test_a_file_is_read_while_it_grows_byte_by_byte(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     path, data = tmp_path / "dump.pcap", p.pcap(frames(0, 3))
     follower = follow(tmp_path, clock=Clock())
@@ -181,6 +182,7 @@ def test_a_file_is_read_while_it_grows_byte_by_byte(tmp_path: Path, follow: Call
     assert follower.source.counters.warnings == follower.errors == []
 
 
+@pytest.mark.slow
 def test_rotation_while_traffic_goes_on(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     """The files rotate every 40 packets, some of which come in two halves; nothing is lost or repeated."""
     follower = follow(tmp_path)
@@ -377,6 +379,7 @@ def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
     assert "notes.txt: not a capture" in source.counters.warnings[0]
 
 
+@pytest.mark.slow
 def test_warnings_are_passed_on_as_they_come_and_the_last_few_are_kept(tmp_path: Path) -> None:
     """Those of the folder and those of its files; a folder is followed for months."""
     for number in range(30):
@@ -416,6 +419,7 @@ def test_a_folder_that_goes_away_and_comes_back(tmp_path: Path, follow: Callable
     assert follower.source.counters.warnings == [f"{folder}: cannot be read: No such file or directory; trying again"]
 
 
+@pytest.mark.slow
 def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     for number in range(300):
         write(tmp_path / f"{number}", frames(number, 1))

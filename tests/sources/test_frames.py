@@ -60,6 +60,7 @@ def test_every_tunnel(case: str, tmp_path: Path) -> None:
         assert sorted(rows(data, Wants(tunnels="both"), tmp_path)) == sorted({outer, inner})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wants", EVERY_WANT, ids=str)
 def test_every_part_of_every_frame_is_what_the_oracle_says(wants: Wants, tmp_path: Path) -> None:
     cases = {f"link {name}": (link, frame) for name, (link, frame, _, _) in FRAMES.items()}

@@ -29,6 +29,8 @@ from superhosts.sources.kafka_messages import GOFLOW2, Fields, JsonRecords, is_d
 from superhosts.sources.opening import open_input
 from superhosts.sources.tables.base import NO_TIME
 
+pytestmark = pytest.mark.slow
+
 NOON = 1_700_000_100
 IMPATIENT = Path(tempfile.gettempdir(), f"superhosts-kafka-{os.getpid()}.properties")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

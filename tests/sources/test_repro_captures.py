@@ -189,6 +189,7 @@ def zstd_frame(*blocks: bytes | tuple[int, bytes], window_bits: int = 17) -> byt
     return b"".join(parts)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
     """Two kilobytes that stand for 64 MiB of empty records, eight times at once."""
@@ -201,6 +202,7 @@ def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
     assert grown < 8 * (24 << 20)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None:
     """The longest window, a record of the largest size, and packets of which a block holds many."""
@@ -235,6 +237,7 @@ print(packets(sys.argv[2], cutting), peak() - before, cutting.memory())
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_file_read_in_pieces_takes_no_more_memory_than_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,8 @@ from fuzz.captures import read
 from superhosts.sources.base import Wants
 from tunnels import TUNNELS
 
+pytestmark = pytest.mark.slow
+
 Ends = tuple[str, str]
 
 # tshark reads the fragments of a packet as one; each has addresses of its own. It knows 8472 as another tunnel's port.

@@ -119,6 +119,7 @@ def test_whole_data_in_every_way(name: str) -> None:
         assert same_in_all_ways(packed) == Outcome(DATA, "", None, "", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_damage_is_the_same_in_every_way(name: str) -> None:
     packed = COMPRESSORS[name](DATA)

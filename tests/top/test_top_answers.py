@@ -105,6 +105,7 @@ def test_answers_of_a_view_can_be_shown() -> None:
     assert "10.20.4.17" in "\n".join(text.plain for text in draw(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ANSWERS)
 def test_any_other_answer_is_refused_or_can_be_shown(question: str) -> None:
     plain, refused = answers(), 0

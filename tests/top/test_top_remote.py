@@ -160,6 +160,7 @@ def test_an_answer_that_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
         RemoteFeed(web.url).windows()
 
 
+@pytest.mark.slow
 def test_the_past_of_a_host_may_take_as_long_as_the_other_side_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = inspect.signature(SketchFolder.past).parameters["patience"].default
     assert LONGEST_PAST + patience < remote.HOST_TIMEOUT
@@ -175,6 +176,7 @@ def test_the_past_of_a_host_may_take_as_long_as_the_other_side_lets_it(monkeypat
             feed.windows()
 
 
+@pytest.mark.slow
 def test_changes_come_as_events_and_a_broken_link_is_opened_again() -> None:
     view, heard = make_view(), []
     with serving(view) as web:
@@ -201,6 +203,7 @@ def test_a_quiet_link_is_not_a_lost_one(monkeypatch: pytest.MonkeyPatch) -> None
         feed.close()
 
 
+@pytest.mark.slow
 def test_the_screen_over_a_link_that_breaks() -> None:
     view = make_view(3)
 

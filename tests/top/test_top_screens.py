@@ -66,6 +66,7 @@ def small(count: int, first: int = 0) -> list[dict[str, Any]]:
 # Pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PICTURES)
 def test_screens_look_as_in_the_snapshots(name: str, size: str) -> None:
@@ -78,6 +79,7 @@ def test_the_picture_of_the_documentation_is_up_to_date() -> None:
     assert "url(http" not in IMAGE.read_text(encoding="utf-8").replace('"', "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "begins"),
     [
@@ -126,6 +128,7 @@ def test_a_long_title_leaves_room_for_the_window() -> None:
 # Untrusted text
 
 
+@pytest.mark.slow
 def test_markup_and_control_characters_are_shown_as_text() -> None:
     board = Board()
     nasty = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\r\n\u202e[link=http://e.example]y[/link]"
@@ -157,6 +160,7 @@ def test_markup_and_control_characters_are_shown_as_text() -> None:
 # What stays
 
 
+@pytest.mark.slow
 def test_the_cursor_stays_on_its_host_and_its_line() -> None:
     board = Board()
     put(board, 0, small(60))
@@ -204,6 +208,7 @@ def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
     drive(app, act)
 
 
+@pytest.mark.slow
 def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
     board = Board()
     for number in range(3):
@@ -233,6 +238,7 @@ def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
 # Sorting and filtering
 
 
+@pytest.mark.slow
 def test_sorting_goes_through_the_columns_that_are_shown() -> None:
     app = TopApp(SceneFeed(make_view()))
 
@@ -250,6 +256,7 @@ def test_sorting_goes_through_the_columns_that_are_shown() -> None:
     drive(app, act, size=(120, 40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -277,6 +284,7 @@ def test_filters(words: str, found: list[str]) -> None:
     drive(app, act, (120, 30))
 
 
+@pytest.mark.slow
 def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
     app = TopApp(SceneFeed(make_view()))
 
@@ -339,6 +347,7 @@ def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
     drive(app, act)
 
 
+@pytest.mark.slow
 def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
     board = Board()
     put(board, 0, small(3))
@@ -455,6 +464,7 @@ class BusyFeed(LocalFeed):
         return super().host(host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)

@@ -108,6 +108,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
+@pytest.mark.slow
 def test_a_folder_of_sketches(archive: Path) -> None:
     with on_terminal(archive, "--threshold", "100", "--key-file", "public") as top:
         top.until("10.0.0.1", "12:10–12:15", "██")
@@ -126,6 +127,7 @@ def test_a_folder_of_sketches(archive: Path) -> None:
         assert top.is_restored
 
 
+@pytest.mark.slow
 def test_no_color(archive: Path) -> None:
     with on_terminal(archive, "--threshold", "100", "--key-file", "public", NO_COLOR="1") as top:
         top.until("10.0.0.1", "░")
@@ -143,6 +145,7 @@ def test_a_signal_leaves_the_terminal_in_order(archive: Path) -> None:
         assert top.is_restored
 
 
+@pytest.mark.slow
 def test_a_state_folder_of_a_hub(archive: Path) -> None:
     sites = {"ams": {"seen": NOON / 1e9, "version": "1.0\x1b[2J"}, "fra": {"seen": None, "mismatch": "too old"}}
     (archive / "status.json").write_text(json.dumps({"sites": sites}))
@@ -154,6 +157,7 @@ def test_a_state_folder_of_a_hub(archive: Path) -> None:
         assert top.ends() == 0
 
 
+@pytest.mark.slow
 def test_a_file_that_grows(tmp_path: Path) -> None:
     frames = three_windows()
     half = len(frames) // 2
@@ -183,6 +187,7 @@ def test_an_interface(tmp_path: Path) -> None:
             assert top.is_restored
 
 
+@pytest.mark.slow
 def test_labels_of_live_hosts(tmp_path: Path) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text("10.0.0.7/32,[b]camera[/b]\n")
@@ -193,6 +198,7 @@ def test_labels_of_live_hosts(tmp_path: Path) -> None:
         assert top.ends() == 0
 
 
+@pytest.mark.slow
 def test_an_input_that_cannot_be_read_is_told_and_is_the_status(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"no capture at all, but long enough to be looked at\n" * 5)
     with on_terminal(tmp_path / "a.pcap", "--key-file", "public") as top:
@@ -203,12 +209,14 @@ def test_an_input_that_cannot_be_read_is_told_and_is_the_status(tmp_path: Path) 
         assert "superhosts: " in top.text
 
 
+@pytest.mark.slow
 def test_an_interface_that_does_not_exist_is_an_error() -> None:
     with on_terminal("live:nosuch0") as top:
         assert top.ends() != 0
         assert "nosuch0" in top.text
 
 
+@pytest.mark.slow
 def test_a_web_address(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with serving(make_view(3), token="secret") as web:

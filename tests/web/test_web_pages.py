@@ -28,6 +28,8 @@ from superhosts.web.server import WebServer
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
+pytestmark = pytest.mark.slow
+
 SECTIONS = ("", "ask", "sites", "alerts", "sketch", "host/10.2.7.66")
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 

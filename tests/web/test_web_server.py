@@ -128,6 +128,7 @@ def test_questions_without_sense_are_refused(web: WebServer, path: str, text: st
     assert text in found.content["error"]
 
 
+@pytest.mark.slow
 def test_all_viewers_hear_of_a_mute(web: WebServer) -> None:
     stream = Stream(web)
     before = stream.next()["changed"]
@@ -365,6 +366,7 @@ def test_large_heads_are_refused(web: WebServer) -> None:
     assert ask(web, "/api/summary").status == 200
 
 
+@pytest.mark.slow
 def test_slow_clients_are_cut() -> None:
     """Neither an idle connection, nor half a head, nor half a body stays; others are answered meanwhile."""
     beginnings = [
@@ -382,6 +384,7 @@ def test_slow_clients_are_cut() -> None:
                 assert _left(client) == b""
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_cut() -> None:
     view = empty_view()
     for number in range(400):
@@ -461,6 +464,7 @@ class Stream:
         self.connection.close()
 
 
+@pytest.mark.slow
 def test_a_hundred_viewers_hear_of_a_window() -> None:
     view = empty_view()
     with serving(view) as web:
@@ -474,6 +478,7 @@ def test_a_hundred_viewers_hear_of_a_window() -> None:
         wait_for(lambda: web._changes.viewers == 0, "all viewers have gone")
 
 
+@pytest.mark.slow
 def test_many_changes_become_few_events() -> None:
     view = empty_view()
     with serving(view) as web:
@@ -492,6 +497,7 @@ def test_many_changes_become_few_events() -> None:
         stream.close()
 
 
+@pytest.mark.slow
 def test_quiet_streams_have_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes.Changes.stream, "__defaults__", (0.01,))
     with serving(empty_view()) as web:
@@ -612,6 +618,7 @@ print("closed")
 """
 
 
+@pytest.mark.slow
 def test_a_question_that_runs_does_not_keep_the_program_from_ending() -> None:
     tests = Path(__file__).parents[1]
     command = [sys.executable, "-c", ENDING]

@@ -308,6 +308,7 @@ def test_windows_that_open_again_hold_what_grouping_by_time_gives(
     assert run.lost == (0, 0)
 
 
+@pytest.mark.slow
 def test_random_jumps_in_steady_traffic_cost_nothing() -> None:
     """Set again and again, by anything from minutes to years, for at least as long as it takes to be believed."""
     for seed in range(10):

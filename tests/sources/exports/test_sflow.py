@@ -92,18 +92,20 @@ def test_details_are_those_of_packets() -> None:
     assert [row[3] for row in reading.ipv4] == [pack(6, (1024, 80), 0x12), pack(17, (5000, 53))]
 
 
-@pytest.mark.parametrize("name", sorted(TUNNELS))
-@pytest.mark.parametrize("tunnels", ["outer", "inner", "both"])
-def test_tunnels_in_headers_of_packets(name: str, tunnels: str) -> None:
-    frame, _ = TUNNELS[name]
-    reading = read(e.sflow(e.flow_sample(e.raw_header(frame))), details=True, tunnels=tunnels)
-    outer = naive_frames.ip_header(1, frame)
-    inner = naive_frames.innermost(outer)
-    headers = {"outer": [outer], "inner": [inner], "both": [outer] if inner == outer else [outer, inner]}[tunnels]
-    expected = [(*naive_frames.addresses(header), naive_frames.details(header)) for header in headers]
-    found = [(4, *row[:2], row[3]) for row in reading.ipv4] + [(6, *row[:2], row[3]) for row in reading.ipv6]
-    assert sorted(found) == sorted(expected)
-    assert reading.counters.packets == 1
+def test_tunnels_in_headers_of_packets() -> None:
+    for name in sorted(TUNNELS):
+        for tunnels in ["outer", "inner", "both"]:
+            frame, _ = TUNNELS[name]
+            reading = read(e.sflow(e.flow_sample(e.raw_header(frame))), details=True, tunnels=tunnels)
+            outer = naive_frames.ip_header(1, frame)
+            inner = naive_frames.innermost(outer)
+            headers = {"outer": [outer], "inner": [inner], "both": [outer] if inner == outer else [outer, inner]}[
+                tunnels
+            ]
+            expected = [(*naive_frames.addresses(header), naive_frames.details(header)) for header in headers]
+            found = [(4, *row[:2], row[3]) for row in reading.ipv4] + [(6, *row[:2], row[3]) for row in reading.ipv6]
+            assert sorted(found) == sorted(expected)
+            assert reading.counters.packets == 1
 
 
 def test_rates_gaps_and_sub_agents() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from exports_storm import storm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="exports are received on Linux only")
 def test_hostile_exporters_do_not_harm_an_honest_one() -> None:

@@ -121,6 +121,7 @@ def test_what_was_received_before_a_stop_counts() -> None:
     assert read.packets == 1200
 
 
+@pytest.mark.slow
 def test_a_source_ends_while_datagrams_still_come() -> None:
     port, stopped = free_port(), threading.Event()
     datagram = e.version5([e.record5("10.0.0.1", "10.0.0.2")])
@@ -142,6 +143,7 @@ def test_a_source_ends_while_datagrams_still_come() -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_records_count_when_they_are_received_unless_another_time_is_chosen() -> None:
     port = free_port()
     listening = Listening("netflow", "127.0.0.1", port)

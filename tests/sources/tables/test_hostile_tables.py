@@ -60,6 +60,7 @@ def test_a_feather_file_that_was_cut(tmp_path: Path) -> None:
     assert said(path).startswith("damaged Arrow file: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["parquet", "feather"])
 def test_bytes_that_were_changed(tmp_path: Path, format: str) -> None:
     """Any answer is right but a crash: an error of one line, bad rows, or other addresses."""
