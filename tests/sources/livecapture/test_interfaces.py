@@ -48,6 +48,7 @@ def test_rows_are_those_of_a_file(net: Namespace, run: Run, tmp_path: Path, numb
     assert "interrupted; the last window is partial" in capture.err
 
 
+@pytest.mark.slow
 def test_the_clock_closes_windows(net: Namespace) -> None:
     capture = net.start("scan", "live:near0", "--window", "1s", "--grace", "0s", "--threshold", "1").ready()
     net.send(talk("10.0.0.7", 300))
@@ -57,6 +58,7 @@ def test_the_clock_closes_windows(net: Namespace) -> None:
     capture.end()
 
 
+@pytest.mark.slow
 def test_tags_ipv6_and_what_is_no_ip(net: Namespace) -> None:
     v4, v6 = p.ipv4("10.0.0.1", "192.0.2.1"), p.ipv6("2001:db8::1", "2001:db8:1::1")
     frames = [
@@ -79,6 +81,7 @@ def test_tags_ipv6_and_what_is_no_ip(net: Namespace) -> None:
     assert (counters["ipv4"], counters["ipv6"], counters["not_counted"]["not_ip"]) == (3, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["live:near0,more0", "live:near0,more0?ring=1MiB&snap=64&promisc=no"])
 def test_several_interfaces(net: Namespace, name: str) -> None:
     net.pair("more0", "away0")
@@ -90,6 +93,7 @@ def test_several_interfaces(net: Namespace, name: str) -> None:
     assert capture.counters["packets"] == 500
 
 
+@pytest.mark.slow
 def test_any_takes_all_interfaces_and_the_loopback_once(net: Namespace) -> None:
     net.pair("more0", "away0")
     capture = net.start("scan", "live:any", *ALL).ready()
@@ -101,6 +105,7 @@ def test_any_takes_all_interfaces_and_the_loopback_once(net: Namespace) -> None:
     assert capture.counters["packets"] == 2 * (300 + 200) + 100  # sent and received; of the loopback one of both
 
 
+@pytest.mark.slow
 def test_the_loopback_counts_once(net: Namespace) -> None:
     capture = net.start("scan", "live:lo", *ALL).ready()
     net.send(talk("10.0.0.9", 100), "lo")
@@ -117,6 +122,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--filter", "dst net 192.0.2.0/24 or ip6")])
 def test_an_interface_without_link_layer(net: Namespace, options: tuple[str, ...]) -> None:
     if "--filter" in options:
@@ -133,6 +139,7 @@ def test_an_interface_without_link_layer(net: Namespace, options: tuple[str, ...
     assert (capture.counters["ipv4"], capture.counters["ipv6"]) == (90, 1)
 
 
+@pytest.mark.slow
 def test_several_readers_share_the_flows(net: Namespace, run: Run, tmp_path: Path) -> None:
     capture = net.start("scan", "live:near0?readers=3&ring=2MiB", *ALL).ready(3)
     net.send(three_windows())
@@ -206,11 +213,13 @@ print(sum(len(batch) for block in source.blocks() for batch in block), source.co
 """
 
 
+@pytest.mark.slow
 def test_what_is_in_the_ring_when_it_is_stopped_counts(net: Namespace) -> None:
     frame = p.ethernet(0x0800, p.ipv4())
     assert net.run(sys.executable, "-c", STOPPED, frame.hex()) == "300 300\n"
 
 
+@pytest.mark.slow
 def test_drops_are_counted_and_said(net: Namespace) -> None:
     """The ring is tiny and the reader stands still."""
     capture = net.start("scan", "live:near0?ring=256KiB", "--window", "30d", "--threshold", "1").ready()
@@ -226,6 +235,7 @@ def test_drops_are_counted_and_said(net: Namespace) -> None:
     assert f"DROPPED before they could be read: {counters['drops']:,} packets" in capture.err
 
 
+@pytest.mark.slow
 def test_without_the_right_to_capture(net: Namespace) -> None:
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
     ended = net.command("scan", "live:near0", "--key-file", "public", prefix=nobody)
@@ -242,6 +252,7 @@ def test_no_such_interface(net: Namespace) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_interface_goes_down_and_comes_back(net: Namespace) -> None:
     capture = net.start("scan", "live:near0", *ALL).ready()
     net.send(talk("10.0.0.7", 300))
@@ -255,6 +266,7 @@ def test_an_interface_goes_down_and_comes_back(net: Namespace) -> None:
     assert capture.err.count("is down") == 1
 
 
+@pytest.mark.slow
 def test_an_interface_vanishes_and_is_made_anew(net: Namespace) -> None:
     capture = net.start("scan", "live:near0", *ALL).ready()
     net.send(talk("10.0.0.7", 300))
@@ -267,6 +279,7 @@ def test_an_interface_vanishes_and_is_made_anew(net: Namespace) -> None:
     assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200}
 
 
+@pytest.mark.slow
 def test_an_edge_captures(net: Namespace, tmp_path: Path) -> None:
     options = ["--to", str(tmp_path / "link"), "--site", "ams", "--spool", str(tmp_path / "spool"), "--memory", "1MiB"]
     rows = ["--output", str(tmp_path / "rows.jsonl"), "--threshold", "100", "--key-file", "public"]
@@ -293,6 +306,7 @@ def fitting(path: Path) -> Frames:
     return frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tunnels", ["inner", "both"])
 def test_tunnels(net: Namespace, run: Run, tmp_path: Path, tunnels: str) -> None:
     frames: Frames = [(0, frame) for frame, _ in TUNNELS.values()]
@@ -305,6 +319,7 @@ def test_tunnels(net: Namespace, run: Run, tmp_path: Path, tunnels: str) -> None
     assert capture.counters["packets"] == len(frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["live:near0", "live:any"])
 def test_contacts_and_ports(net: Namespace, run: Run, tmp_path: Path, name: str) -> None:
     frames: Frames = []
@@ -324,6 +339,7 @@ def tcp(src: int, dst: int, flags: int) -> bytes:
     return struct.pack(">HHIIBBHHH", src, dst, 1, 2, 0x50, flags, 1000, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="no captures of others here")
 def test_captures_of_others(net: Namespace, run: Run, tmp_path: Path) -> None:
     """All in one capture: rows and counters are those of a file with the same frames."""
