@@ -59,8 +59,8 @@ LABELS = {
     # A victim of amplified DNS, of whose 237 peers only 50 are reflectors, and the rest strangers that knock.
     ("amp.dns.RRSIG.fragmented.pcap", "10.10.10.10"): FLOOD,
 }
-# Floods that may be beside them, named by those who published them; nobody has to have these. Left out, because it is called
-# "scanned by many": amp.TCP.syn.optionallyACK.optionallysamePort.pcapng, 60 sources that try all kinds of ports.
+# Floods that may be beside them, named by those who published them; nobody has to have these. One is left out, because
+# it is called "scanned by many": amp.TCP.syn.optionallyACK.optionallysamePort.pcapng, 60 sources at all kinds of ports.
 FLOODS = {
     ("amp.UDP.bacnet.IOT.37810.pcapng", "10.10.10.1"): FLOOD,  # 6,276 reflectors, at udp/30120
     ("amp.UDP.isakmp.pcap", "10.10.10.10"): FLOOD,  # 2,767 of udp/4500
