@@ -166,7 +166,7 @@ def ping_scan(scene: Scene, peers: int) -> None:
 def udp_server(scene: Scene, peers: int, port: int, lowest: int) -> None:
     for number, peer in enumerate(scene.peers(peers)):
         theirs = scene.draw.randrange(lowest, 65536)
-        for _ in range(3):
+        for _ in range(10):
             scene.get(peer, UDP, (theirs, port))
             if number % 20:
                 scene.send(peer, UDP, (port, theirs))

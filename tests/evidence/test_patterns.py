@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import random
 from collections.abc import Callable
 
 import pytest
@@ -18,15 +19,22 @@ from evidence.scenes import (
     UDP,
     Scene,
     answered_ping_flood,
+    answered_sweep,
     browsing,
     dns_reflection,
+    hash_table_node,
     horizontal_scan,
+    ping_scan,
+    recursive_resolver,
+    sweep,
     tunnel_server,
     udp_scan,
+    vertical_scan,
     web_server,
 )
 from evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
+from superhosts import packetdetails as said
 from superhosts.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
 from superhosts.evidence.sample import Evidence
 from superhosts.evidence.summary import Service, Share, service_text
@@ -143,6 +151,126 @@ def test_packets_that_were_cut_before_their_ports_have_no_service() -> None:
         scene.send(peer, TCP, None)
     found = verdict(scene.packets + background())
     assert (found.pattern, found.summary.services) == ("unknown", [])
+
+
+def queries(scene: Scene, clients: int, each: int, net: int | None = None) -> list[Packet]:
+    """Return queries of DNS to the host, whose answers take another way."""
+    for peer in scene.peers(clients, net):
+        for _ in range(scene.draw.randrange(1, 2 * each)):
+            scene.get(peer, UDP, (scene.any_port(), 53))
+    return scene.packets
+
+
+def test_a_resolver_whose_answers_take_another_way() -> None:
+    """Whether the host's own answers are seen counts: those of others say nothing about it."""
+    packets, other = queries(Scene(), 800, 11), Scene(7, host=HOST + 1)
+    for peer in other.peers(8):
+        other.get(peer, UDP, (other.any_port(), 53))
+        other.send(peer, UDP, (53, 40000))
+    for rest in ([], other.packets, background()):
+        found = verdict(packets + rest)
+        assert found.pattern == "reflector or resolver"
+        assert "its own packets are not seen" in found.reason
+    assert verdict(queries(Scene(), 800, 1, net=0x0A0B)).pattern == "reflector or resolver"
+
+
+def test_a_resolver_that_is_asked_once_by_each_may_be_flooded() -> None:
+    for rest in ([], background()):
+        found = verdict(queries(Scene(), 800, 1) + rest)
+        assert found.pattern == "unknown"
+        assert found.reason.endswith("its own packets are not seen: a server or a flood of requests, 100 % on udp/53")
+
+
+def test_a_flooded_resolver_answers_some() -> None:
+    scene = Scene()
+    packets = queries(scene, 800, 1)
+    answered = [Packet(each.dst, each.src, each.time + 1, said.pack(UDP, (53, 40000))) for each in packets[::20]]
+    assert verdict(packets + answered + background()).pattern == "DDoS or flash crowd"
+
+
+def test_amplification_in_one_direction() -> None:
+    """Services that answer at any port of the victim, at one that is below theirs, or where nobody listens."""
+    spread, below, low = Scene(1), Scene(2), Scene(3)
+    for number, peer in enumerate(spread.peers(900)):
+        spread.get(peer, UDP, (4500, spread.draw.randrange(1, 65536)))
+        if number % 3 == 0:
+            spread.get(peer, UDP, (4500, spread.draw.randrange(1, 65536)))
+    for number, peer in enumerate(below.peers(900)):
+        if number % 50 == 0:
+            below.get(peer, ICMP, None, 3)
+        else:
+            below.get(peer, UDP, (below.draw.choice([37810, 47808]), 30120))
+    for peer in low.peers(60):  # among strangers that knock at all kinds of ports
+        for _ in range(12):
+            low.get(peer, UDP, (53, 22))
+            low.get(peer, UDP, None)
+    for peer in low.peers(190, net=0x1234):
+        low.get(peer, TCP, (low.any_port(), low.draw.randrange(1, 20000)), SYN)
+    found = [verdict(scene.packets) for scene in (spread, below, low)]
+    assert [each.pattern for each in found] == 3 * ["DDoS or flash crowd"]
+    assert found[1].reason == (
+        "100 % of the peers send to it, about 1 packet a peer, its own packets are not seen, 98 % on udp/30120"
+    )
+
+
+def test_devices_that_report_to_their_owner_are_no_flood() -> None:
+    """Devices of one network, seen in one direction: answers to who watches them, and reports to a port of its own."""
+    watched, reporting = Scene(1), Scene(2)
+    for peer in watched.peers(300, net=0x0A0B):
+        watched.get(peer, UDP, (161, 50000))
+    for peer in reporting.peers(300, net=0x0A0B):
+        reporting.get(peer, UDP, (reporting.any_port(), 12345))
+    assert [verdict(scene.packets).pattern for scene in (watched, reporting)] == ["unknown", "unknown"]
+
+
+def probes(ports: list[int], peers: int, net: int | None, copies: int = 4) -> list[Packet]:
+    """Return what nmap -sU sends where nothing answers: two copies of a payload, and both again, from two ports."""
+    scene = Scene()
+    for peer in scene.peers(peers, net):
+        for port in ports:
+            for copy in range(copies):
+                scene.send(peer, UDP, (50000 + copy // 2, port))
+    return scene.packets
+
+
+def test_a_udp_scan_of_dark_space_on_a_quiet_link() -> None:
+    several = [53, 67, 123, 137, 161, 500, 1900, 5353]
+    for ports in ([161], [53], [53, 123, 161], several):
+        assert verdict(probes(ports, 256, net=0xC612)).pattern == "prefix sweep", ports
+    assert verdict(probes([1900], 300, net=None, copies=2)).pattern == "horizontal scan"
+    assert verdict(probes(list(range(1, 101)), 32, net=0xC612)).pattern == "vertical scan"
+
+
+def test_what_looks_like_a_scan_in_one_direction_only() -> None:
+    """A resolver asks servers everywhere, a server of NTP answers port 123, and traceroute has a port for each step."""
+    for packets in (
+        probes([53], 300, net=None, copies=2),
+        probes([123], 300, net=0x0A0B),
+        probes(list(range(33434, 33464)), 30, net=None, copies=1),
+    ):
+        assert verdict(packets).pattern == "unknown"
+
+
+# One direction of these looks like another behaviour, in which the host is silent on a link that shows both directions:
+# answers to a scan, answers of DNS, packets to a port of a peer-to-peer network.
+LOOK_FLOODED = {sweep, vertical_scan, answered_sweep, ping_scan, hash_table_node, recursive_resolver}
+
+
+def test_half_of_the_packets_is_never_wrong() -> None:
+    """One direction, every second packet, or both, alone in a window and beside connections of others."""
+    wrong = set()
+    beside = background()[:300]
+    for act, label in SCENES.items():
+        scene, draw = Scene(), random.Random(5)
+        act(scene, 100)
+        for there, here in ((True, True), (True, False), (False, True)):
+            packets = [each for each in scene.packets if (there and each.dst == HOST) or (here and each.src == HOST)]
+            for kept in (packets, [each for each in packets if draw.random() < 0.5]):
+                for others in ([], beside):
+                    found = verdict(kept + others).pattern
+                    if found not in (label, "unknown", None) and len(kept) < len(scene.packets):
+                        wrong.add((act, found, here, bool(others)))
+    assert wrong == {(act, "DDoS or flash crowd", False, True) for act in LOOK_FLOODED}
 
 
 def test_packets_without_an_opening_do_not_make_silence_meaningless() -> None:

@@ -18,21 +18,30 @@ LEAST_PAIRS: Final = 8  # sampled pairs from which on something is said
 ENOUGH_KINDS: Final = 20  # pairs whose service is known, from which on the number of distinct services says something
 MOST: Final = 0.6  # a share whose lower bound reaches this is "most"
 FEW: Final = 0.25  # a share whose upper bound is not above this is "few"
+FEW_PACKETS: Final = 3.0  # of a peer, in the mean: it does not go on
+FEW_PROBES: Final = 5.0  # packets to a port of a peer, in the mean; nmap sends two or four where nothing answers
 
 WEB: Final = frozenset((TCP, port) for port in (80, 443, 8000, 8080, 8443)) | {(UDP, 443), (UDP, 8443)}
 MAIL: Final = frozenset((TCP, port) for port in (25, 110, 143, 465, 587, 993, 995))
 DNS: Final = frozenset({(UDP, 53), (TCP, 53), (TCP, 853)})
+ASKED_BY_UDP: Final = frozenset(each for each in WEB | DNS if each[0] == UDP)
 # Services that answer whoever asks, with more than was asked: DNS, NTP, SNMP, SSDP, memcached, CLDAP and others.
 REFLECTING: Final = DNS | {
     (UDP, port) for port in (17, 19, 69, 111, 123, 137, 161, 389, 500, 520, 1434, 1900, 3283, 3702, 5353, 11211, 27015)
 }
 # Services that only take what is sent to them: traps of SNMP, syslog, flow exports, statistics, logs.
 COLLECTING: Final = frozenset((UDP, port) for port in (162, 514, 1514, 2055, 4739, 5514, 6343, 8125, 9995, 9996, 12201))
+# Ports of TCP services. Nobody listens there on UDP, but attackers like to have answers sent to them.
+OF_TCP: Final = frozenset((UDP, port) for port in (21, 22, 23, 25, 80, 110, 143, 445, 465, 587, 993, 995))
+# Services whose clients often have the same port, so that one direction does not tell who asks.
+SYMMETRIC: Final = frozenset((UDP, port) for port in (123, 137, 138, 500, 520, 4500, 5060, 5353))
+TRACED: Final = frozenset((UDP, port) for port in range(33434, 33690))  # probes of traceroute
 PING: Final = frozenset({(ICMP, None)})
 PINGS: Final = PING | {(ICMPV6, None)}
 LEAST_HIGH: Final = 1024  # the first port that a client may use as its own
 
 ONE_DIRECTION: Final = "packets of one direction are seen"
+NO_ANSWERS: Final = "its own packets are not seen"
 
 
 class Pattern(NamedTuple):
@@ -60,8 +69,58 @@ def _probes(summary: Summary) -> bool:
 
 
 def _silent(summary: Summary) -> Share:
-    """Return the share of peers that do not answer. If one direction alone comes by, only attempts to connect tell."""
-    return Share(summary.pairs - summary.answered.hits, summary.pairs) if summary.sees_both else summary.failed
+    """Return the share of peers that do not answer. If one direction alone comes by, only attempts to connect tell.
+
+    Resolvers and clients would seem to scan if their answers were not seen: there must be some, to requests that were.
+    """
+    is_certain = not _asks_usual(summary) or (summary.answered.hits > 0 and summary.one_way.high <= FEW)
+    if (summary.sees_both and is_certain) or _knocks(summary):
+        return Share(summary.pairs - summary.answered.hits, summary.pairs)
+    return summary.failed
+
+
+def _knocks(summary: Summary) -> bool:
+    """Return True if the host asks for services of UDP and gives up at once: a scan, wherever the answers go.
+
+    Servers of NTP and the like seem to ask clients that have the same port.
+    """
+    if summary.main is None or summary.main[0].protocol != UDP or summary.answered.high > FEW:
+        return False
+    if summary.packets_a_peer > FEW_PROBES * max(summary.ports_a_peer, 1) or summary.at(TRACED, host=False).high > 0.5:
+        return False
+    is_symmetric = summary.ports_a_peer < 2 and summary.at(SYMMETRIC, host=False).high > 0.5
+    return not is_symmetric and not _asks_usual(summary)
+
+
+def _asks_usual(summary: Summary) -> bool:
+    """Return True if peers in many networks are asked for DNS or QUIC, as resolvers and clients do."""
+    return summary.densest.low < MOST and summary.at(ASKED_BY_UDP, host=False).high > FEW
+
+
+def _is_scattered(summary: Summary) -> bool:
+    """Return True if no network has many of the peers: they are nobody's own devices."""
+    return summary.densest.high <= FEW
+
+
+def _is_silent(summary: Summary) -> bool:
+    """Return True if most peers send and get nothing back. Nobody floods by sending logs, and nobody answers them."""
+    return summary.one_way.low >= 0.8 and summary.at(COLLECTING, host=True).low < 0.1
+
+
+def _has_unseen_answers(summary: Summary) -> bool:
+    """Return True if most peers ask for a service that answers everybody, and no answers of the host are seen."""
+    asks = summary.at(REFLECTING, host=True).low >= MOST
+    return asks and _is_silent(summary) and not _some_are_answered(summary)
+
+
+def _some_are_answered(summary: Summary) -> bool:
+    """Return True if answers of the host's main service are seen, so that it is silent towards the others."""
+    return summary.main_answered.hits > 0.02 * summary.main_answered.of
+
+
+def _resolves_unseen(summary: Summary) -> bool:
+    """Return True if peers of such a service come again, or are of one network. Forged addresses do neither."""
+    return _has_unseen_answers(summary) and (summary.packets_a_peer >= FEW_PACKETS or summary.densest.low >= MOST)
 
 
 def _pings(summary: Summary) -> bool:
@@ -141,9 +200,15 @@ def _main(summary: Summary) -> str:
 
 
 def _probing(summary: Summary) -> str:
-    silent = _percent(_silent(summary))
-    packets = counted(round(summary.packets_a_peer, 1), "packet")
-    return f"it asks, {silent} do not answer, {_main(summary)}, about {packets} a peer"
+    return f"it asks, {_silence(summary)}, {_main(summary)}, {_packets(summary)}"
+
+
+def _silence(summary: Summary) -> str:
+    return f"{_percent(_silent(summary))} do not answer"
+
+
+def _packets(summary: Summary) -> str:
+    return f"about {counted(round(summary.packets_a_peer, 1), 'packet')} a peer"
 
 
 def _sweeping(summary: Summary) -> str:
@@ -153,7 +218,8 @@ def _sweeping(summary: Summary) -> str:
 
 def _ports(summary: Summary) -> str:
     ports = counted(round(summary.ports_a_peer), "port")
-    return f"it asks for about {ports} of a peer, {_percent(summary.failed)} of attempts fail"
+    failed = f"{_percent(summary.failed)} of attempts fail" if summary.failed.of else _silence(summary)
+    return f"it asks for about {ports} of a peer, {failed}"
 
 
 def _flooded(summary: Summary) -> str:
@@ -163,7 +229,8 @@ def _flooded(summary: Summary) -> str:
     if summary.unsolicited.low >= 0.5:
         return f"{_percent(summary.unsolicited)} of the peers answer what the host never asked, {_main(summary)}"
     if summary.one_way.low >= 0.5:
-        return f"{_percent(summary.one_way)} of the peers send to it and get nothing back, {_main(summary)}"
+        silence = " and get nothing back" if summary.sees_both else f", {_packets(summary)}, {NO_ANSWERS}"
+        return f"{_percent(summary.one_way)} of the peers send to it{silence}, {_main(summary)}"
     return f"{_percent(summary.failed_in)} of the peers that try to connect do not get through, {_main(summary)}"
 
 
@@ -177,6 +244,12 @@ def _at_own_port(summary: Summary) -> str:
 
 def _collecting(summary: Summary) -> str:
     return f"{_percent(summary.asked)} of the peers send to it what needs no answer, {_main(summary)}"
+
+
+def _resolving(summary: Summary) -> str:
+    if _resolves_unseen(summary):
+        return f"{_percent(summary.asked)} of the peers ask it, {_packets(summary)}, {NO_ANSWERS}, {_main(summary)}"
+    return _surfing(summary) if summary.opened.hits > summary.asked.hits else _crowded(summary)
 
 
 def _crowded(summary: Summary) -> str:
@@ -208,24 +281,57 @@ def _surfing(summary: Summary) -> str:
 
 def _scans(summary: Summary) -> bool:
     """Return True if the host asks many for the same: without answers, or by echo requests, answered or not."""
-    return (_probes(summary) and _few_services(summary, host=False)) or _pings(summary)
+    asks_the_same = _few_services(summary, host=False) or summary.kinds.hits <= summary.kinds.of / 10
+    return (_probes(summary) and asks_the_same) or _pings(summary)
 
 
 def _is_flood(summary: Summary) -> bool:
     """Return True if peers send, and nothing comes back: attempts that fail, or answers to nothing."""
-    if summary.unsolicited.low >= 0.5:
+    if summary.unsolicited.low >= 0.5 or _is_pinged(summary):
         return True
-    if _is_pinged(summary):
+    if _has_unseen_answers(summary):
+        return False
+    if _is_silent(summary) and (_is_amplified(summary) or _is_udp_flood(summary)):
         return True
-    # Nobody floods by sending logs, and nobody answers them.
-    is_silent = summary.one_way.low >= 0.8 and summary.at(COLLECTING, host=True).low < 0.1
-    if is_silent and summary.at(REFLECTING - DNS, host=False).low >= MOST:
-        return True
-    # A resolver of which one direction comes by gets answers, too. Ports below the reflectors' pass for the host's.
-    if is_silent and summary.sees_both and (summary.at(REFLECTING, host=False).low >= 0.3 or _has_own_port(summary)):
-        return True
-    failing = summary.failed_in.low >= 0.5 or (summary.sees_both and is_silent)
+    # Who does not go on gets nothing back. Others may be answered by packets that take another way.
+    failing = summary.failed_in.low >= 0.5 or (
+        summary.sees_both
+        and _is_silent(summary)
+        and (summary.packets_a_peer <= FEW_PACKETS or _some_are_answered(summary))
+    )
     return failing and _at_host(summary) and _few_services(summary, host=True)
+
+
+def _is_amplified(summary: Summary) -> bool:
+    """Return True if peers send answers to a silent host from the port of one service of UDP.
+
+    A resolver of which one direction comes by gets answers of DNS, a client those of the web, and who watches devices
+    those of its own network.
+    """
+    if summary.sees_both and summary.at(REFLECTING, host=False).low >= 0.3:
+        return True
+    is_brief = summary.packets_a_peer <= FEW_PACKETS
+    is_answer = summary.at(REFLECTING - DNS, host=False).low >= MOST or (is_brief and _has_main(summary, MOST, False))
+    return is_answer and _is_scattered(summary)
+
+
+def _is_udp_flood(summary: Summary) -> bool:
+    """Return True if peers send to one port of UDP of a silent host, where nobody listens, or a packet or two each."""
+    if any(share.low >= 0.15 for service, share in summary.services if service.at_host and service[:2] in OF_TCP):
+        return True
+    if summary.packets_a_peer > FEW_PACKETS:
+        return False
+    # Where its own packets are not seen, a host of a peer-to-peer network looks similar: peers have lower ports, too.
+    return (_has_main(summary, 0.8, True) and _is_scattered(summary)) or (summary.sees_both and _has_own_port(summary))
+
+
+def _has_main(summary: Summary, least: float, at_host: bool) -> bool:
+    """Return True if at least this share uses one service of UDP, which is neither DNS nor QUIC."""
+    if summary.main is None:
+        return False
+    service, share = summary.main
+    is_other = service.protocol == UDP and service[:2] not in ASKED_BY_UDP
+    return is_other and service.at_host == at_host and share.low >= least
 
 
 def _is_scanned(summary: Summary) -> bool:
@@ -248,7 +354,7 @@ def _is_peer_to_peer(summary: Summary) -> bool:
     if main is None or known.of < ENOUGH_KINDS:
         return False
     usual = summary.at(WEB | MAIL | DNS, host=False)
-    comes_first = summary.begun.low >= 0.1 and reached.hits >= max(reached.of / 3, 3)
+    comes_first = summary.answered.hits > 0 and summary.begun.low >= 0.1 and reached.hits >= max(reached.of / 3, 3)
     return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and comes_first
 
 
@@ -260,7 +366,7 @@ def _serves_own_port(summary: Summary) -> bool:
 PATTERNS: Final = (
     Pattern(
         "vertical scan",
-        lambda each: each.opened.low >= MOST and each.ports_a_peer >= 15 and each.failed.low >= 0.3,
+        lambda each: each.opened.low >= MOST and each.ports_a_peer >= 15 and (each.failed.low >= 0.3 or _knocks(each)),
         _ports,
     ),
     Pattern(
@@ -278,9 +384,10 @@ PATTERNS: Final = (
         "reflector or resolver",
         lambda each: (
             _serves(each, REFLECTING)
+            or _resolves_unseen(each)
             or (each.at(DNS, host=False).low >= MOST and each.answered.low >= 0.5 and each.opened.low >= MOST)
         ),
-        lambda each: _surfing(each) if each.opened.hits > each.asked.hits else _crowded(each),
+        _resolving,
     ),
     Pattern("server", _serves_own_port, _at_own_port),
     Pattern("peer-to-peer", _is_peer_to_peer, _mixed),
@@ -307,4 +414,6 @@ def judge(summary: Summary) -> Verdict:
         if pattern.holds(summary):
             return Verdict(pattern.name, pattern.reason(summary), summary)
     answered = f"{_percent(summary.answered)} answered" if summary.sees_both else ONE_DIRECTION
+    if _has_unseen_answers(summary):
+        answered = f"{NO_ANSWERS}: a server or a flood of requests, {_main(summary)}"
     return Verdict(UNKNOWN, f"{_mixed(summary)}, {answered}", summary)

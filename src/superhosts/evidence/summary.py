@@ -42,7 +42,7 @@ from superhosts.pairs import MASK64, Network, Part
 SAMPLE_PEERS = 10
 MAIN_PORTS = 5
 CONFIDENCE = 1.96  # of a share's bounds
-LEAST_TWO_WAY = 0.5  # of the connections: if fewer show both directions, the other one takes another way
+LEAST_TWO_WAY = 0.5  # if fewer connections (or pairs) show both directions, the other one takes another way
 NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
 PLACES = {"host": " at the host", "peer": " at the peer"}
 
@@ -95,6 +95,13 @@ class Service(NamedTuple):
         return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
 
 
+class View(NamedTuple):
+    """Which packets of a host come by. If neither holds, it is not known."""
+
+    sees_both: bool  # those that it sends, and those that it gets
+    one_way_only: bool  # those of one direction alone: what was answered is concluded from them
+
+
 @dataclass(frozen=True)
 class Summary:
     """What is known of a host from those of its pairs that are in the sample."""
@@ -102,7 +109,7 @@ class Summary:
     pairs: int  # sampled pairs of the host
     is_whole: bool  # all of its pairs are in the sample
     sees_both: bool  # packets of both directions come by, so that silence means something
-    one_way_only: bool  # packets of one direction alone come by: what was answered is concluded from them
+    main_answered: Share  # of the pairs that use the most frequent service: both ends have sent
     opened: Share  # the host asked the peer: it opened the connection, or the service is the peer's
     asked: Share  # the peer asked the host
     begun: Share  # the host certainly came first: it tried to connect, or it alone has sent
@@ -111,7 +118,7 @@ class Summary:
     one_way: Share  # only the peer has sent
     failed: Share  # of pairs in which the host tried to connect: no connection came about
     failed_in: Share  # of pairs in which the peer tried to connect
-    unsolicited: Share  # the peer accepts or refuses what the host has never asked for, and then says no more
+    unsolicited: Share  # the peer answers what the host has never asked for, and then says no more
     services: list[tuple[Service, Share]]  # the most frequent first
     kinds: Share  # distinct services, of the pairs whose service is known
     ports_a_peer: float  # distinct ports of a peer that the host used, in the mean
@@ -171,20 +178,24 @@ class Summaries:
         self._count = count
         # A capture of openings alone shows nobody who goes on.
         self._openings_only = not _has(self._rows[:, DEEDS], CONNECTED | CONNECTED << HIGH_END).any()
-        self._sees_both, self._one_way_only = _views(*_halves(self._rows[:, DEEDS], np.zeros(count, bool)))
+        low, high = _halves(self._rows[:, DEEDS], np.zeros(count, bool))
+        self._two_way = (low != 0) & (high != 0)
+        # Connections that were opened within the window: in these both ends have sent.
+        self._connections = _has(low | high, CONNECTED) & _has(low | high, SYN << FLAGS_AT)
 
     def of(self, host: Network, part: Part) -> Summary:
         """Return the summary of a host, which is an address or a prefix, in a part."""
         rows, at_higher = self._pairs_of(host)
         peers = self._ends[np.where(at_higher, rows, rows + self._count)]
         mine, theirs = _halves(self._rows[rows, DEEDS], at_higher)
+        view = self._view(rows)
         if part.way != "any" and len(rows):  # of a direction: pairs with packets in it
             seen = (mine if part.way == "out" else theirs) != 0
             if part.contact:  # Answered or not, all that were opened are judged: one without the other is no pattern.
-                opened, asked = self._askers(rows, at_higher, mine, theirs)
+                opened, asked = self._askers(rows, at_higher, mine, theirs, view)
                 seen &= ~asked | opened if part.way == "out" else ~opened | asked
             rows, at_higher, peers, mine, theirs = (each[seen] for each in (rows, at_higher, peers, mine, theirs))
-        return self._summary(rows, at_higher, peers, mine, theirs)
+        return self._summary(rows, at_higher, peers, mine, theirs, view)
 
     def _pairs_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
         """Return the rows in which an end is in the host, and whether that is the higher one."""
@@ -198,38 +209,56 @@ class Summaries:
             found = found[(low >= np.uint64(first & MASK64)) & (low <= np.uint64(last & MASK64))]
         return found % max(self._count, 1), found >= self._count
 
-    def _summary(self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words) -> Summary:
+    def _view(self, rows: NDArray[np.int64]) -> View:
+        """Return whether both directions come by of a host, which has these rows.
+
+        Its own connections tell, or a peer that sends and gets. A host without any is taken to be seen as the others of
+        the window are: by their connections, or by all of their pairs if none has a connection.
+        """
+        own = _share(self._two_way[rows[self._connections[rows]]])
+        if own.of:
+            return _view_of(own)
+        if self._two_way[rows].any():
+            return View(sees_both=True, one_way_only=False)
+        two_way, connections = np.delete(self._two_way, rows), np.delete(self._connections, rows)
+        if connections.any():
+            return _view_of(_share(two_way[connections]))
+        return View(len(two_way) > 0 and float(two_way.mean()) >= LEAST_TWO_WAY, one_way_only=False)
+
+    def _summary(
+        self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words, view: View
+    ) -> Summary:
         whole = len(rows)
         services, at_host, known, ported = self._services(rows, at_higher)
-        opened, asked = self._askers(rows, at_higher, mine, theirs)
+        opened, asked = self._askers(rows, at_higher, mine, theirs, view)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
         joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
         joined |= tried_in & (_has(theirs, CONNECTED) | (self._openings_only & _has(mine, ACCEPTS)))
         joined |= tried_in & _has(mine, CONNECTED)  # it has more to say than that it accepts
         joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
-        if self._one_way_only:  # One direction has to tell: who goes on was accepted.
+        if view.one_way_only:  # One direction has to tell: who goes on was accepted.
             joined |= _has(mine | theirs, CONNECTED)
-        sends, gets = self._senders(mine, theirs, ported, at_host)
+        sends, gets = _senders(mine, theirs, ported, at_host, view)
         tcp = _has(mine | theirs, ATTEMPT | ACCEPTS | REFUSES | CONNECTED)
         both = np.where(tcp, joined, sends & gets & ~_is_only(theirs, ERROR) & ~_is_only(mine, ERROR))
         is_told = self._rows[rows, SERVICE] >> np.uint64(CLASS_AT) == KNOWN
-        begun = tried | (is_told & ~at_host) | (self._sees_both & ported & (mine != 0) & (theirs == 0))
+        begun = tried | (is_told & ~at_host) | (view.sees_both & ported & (mine != 0) & (theirs == 0))
         reached = begun & ported & ~at_host
-        answers_only = _has(theirs, ACCEPTS | REFUSES | REPLY) & ~_has(theirs, CONNECTED | REQUEST) & (mine == 0)
+        # Refusals and replies may be answers to a scan whose own packets do not come by; acceptances rarely are.
+        answers = ACCEPTS | REFUSES | REPLY if view.sees_both else ACCEPTS
+        answers_only = _has(theirs, answers) & ~_has(theirs, CONNECTED | REQUEST) & (mine == 0)
         counts = Counter(zip(services[known].tolist(), at_host[known].tolist(), strict=True))
-        ranked = [
-            (_service(word, place), Share(count, int(known.sum())))
-            for (word, place), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        ]
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        main = (services == ranked[0][0][0]) & (at_host == ranked[0][0][1]) if ranked else known
         nets, densest = self._spread(peers)
         ports = self._rows[rows][:, [LOWER_PORTS, HIGHER_PORTS]]
         of_peer = np.where(at_higher, ports[:, 0], ports[:, 1])
         return Summary(
             pairs=whole,
             is_whole=self._is_whole,
-            sees_both=self._sees_both,
-            one_way_only=self._one_way_only,
+            sees_both=view.sees_both,
+            main_answered=_share(both[known & main]),
             opened=_share(opened),
             asked=_share(asked),
             begun=_share(begun),
@@ -239,7 +268,7 @@ class Summaries:
             failed=_share(~joined[tried]),
             failed_in=_share(~joined[tried_in]),
             unsolicited=_share(answers_only),
-            services=ranked,
+            services=[(_service(*key), Share(count, int(known.sum()))) for key, count in ranked],
             kinds=Share(len(counts), int(known.sum())),
             ports_a_peer=_mean(distinct(of_peer[of_peer != 0])),
             packets_a_peer=_mean(distinct(self._rows[rows, PACKETS])),
@@ -248,24 +277,16 @@ class Summaries:
             peers=self._some(rows, peers),
         )
 
-    def _askers(self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words) -> tuple[Bools, Bools]:
+    def _askers(
+        self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words, view: View
+    ) -> tuple[Bools, Bools]:
         """Return for each pair whether the host asked, and whether the peer did."""
         _, at_host, _, ported = self._services(rows, at_higher)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
-        sends, gets = self._senders(mine, theirs, ported, at_host)
+        sends, gets = _senders(mine, theirs, ported, at_host, view)
         opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
         asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
         return opened, asked
-
-    def _senders(self, mine: Words, theirs: Words, ported: Bools, at_host: Bools) -> tuple[Bools, Bools]:
-        """Return for each pair whether the host sends, and whether the peer does.
-
-        If one direction alone comes by, who sends from the port of a service answers somebody.
-        """
-        sends, gets = mine != 0, theirs != 0
-        if self._one_way_only:
-            sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
-        return sends, gets
 
     def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools, Bools]:
         """Return protocol and port of each pair's service, whether it is the host's, is known, and has a port.
@@ -326,17 +347,20 @@ def _is_only(deeds: Words, bit: int) -> Bools:
     return _has(deeds, bit) & ~_has(deeds, others & ~bit)
 
 
-def _views(low: Words, high: Words) -> tuple[bool, bool]:
-    """Return whether packets of both directions come by, and whether packets of one direction alone do.
+def _senders(mine: Words, theirs: Words, ported: Bools, at_host: Bools, view: View) -> tuple[Bools, Bools]:
+    """Return for each pair whether the host sends, and whether the peer does.
 
-    Connections tell that were opened within the window: in these both ends have sent. Without any, neither is certain.
+    If one direction alone comes by, who sends from the port of a service answers somebody.
     """
-    both, sent = (low != 0) & (high != 0), low | high
-    connected = both[_has(sent, CONNECTED) & _has(sent, SYN << FLAGS_AT)]
-    if len(connected) == 0:
-        return bool(both.any()), False
-    is_seen = float(connected.mean()) >= LEAST_TWO_WAY
-    return is_seen, not is_seen
+    sends, gets = mine != 0, theirs != 0
+    if view.one_way_only:
+        sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
+    return sends, gets
+
+
+def _view_of(two_way: Share) -> View:
+    is_seen = two_way.hits >= LEAST_TWO_WAY * two_way.of
+    return View(sees_both=is_seen, one_way_only=not is_seen)
 
 
 def _share(flags: Bools) -> Share:
