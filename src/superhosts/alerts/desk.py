@@ -108,4 +108,4 @@ class AlertDesk(Destination):
 
     def status(self) -> dict[str, int]:
         """Return the counters: reports, and alerts by state."""
-        return asdict(self.counters) | self.states() | {"waiting": len(self._store.waiting())}
+        return asdict(self.counters) | self.states() | {"waiting": self._store.count_waiting()}
