@@ -17,7 +17,7 @@ RULE = typer.Option(metavar="NAME", help="Only this rule.")
 
 @dataclass(frozen=True)
 class List:
-    """List alerts: open ones, or with --all also those that were closed.
+    """List alerts: open ones, or with --all also those that were closed. Those with the most peers come first.
 
     Examples:
         superhosts alerts list alerts.sqlite
@@ -47,6 +47,8 @@ class Show:
 @dataclass(frozen=True)
 class Mute:
     """Want no alert of a host or prefix for some time. An alert that is open is closed with the next window.
+
+    The file is made if there is none, for a run that comes later.
 
     Examples:
         superhosts alerts mute alerts.sqlite 10.0.0.53 --why 'our resolver'
