@@ -180,8 +180,8 @@ class Delivery(Destination):
         every = self._sender.repeat_after
         due = time.monotonic() + (every or 0.0)
         while not self._stopped.is_set():
-            is_waited_for = self._failed and len(self._outbox)
-            if every is not None and time.monotonic() >= due and not is_waited_for:
+            is_retrying = self._failed and len(self._outbox)
+            if every is not None and time.monotonic() >= due and not is_retrying:
                 self._repeat()
                 due = time.monotonic() + every
             idle = IDLE if every is None else min(IDLE, max(due - time.monotonic(), 0.0))
