@@ -17,7 +17,9 @@ RULE = typer.Option(metavar="NAME", help="Only this rule.")
 
 @dataclass(frozen=True)
 class List:
-    """List alerts: open ones, or with --all also those that were closed. Those with the most peers come first.
+    """List alerts: open ones, or with --all also those that were closed.
+
+    Open ones come first, those with the most peers before the others.
 
     Examples:
         superhosts alerts list alerts.sqlite
