@@ -104,7 +104,7 @@ def test_a_host_that_was_banned_is_freed_also_if_nothing_may_be_done_against_it_
     (opened,) = machine.take(window(0), [row(SCANNER, 1500)])
     machine.reload(Policy(never_act=never_act([SCANNER])))
     (grown,) = machine.take(window(1), [row(SCANNER, 3500)])
-    (closed,) = machine.reload(Policy((Rule("other"),)))
+    (closed,) = machine.reload(Policy((Rule("other"),), never_act=never_act([SCANNER])))
     assert [each["act"] for each in (opened, grown, closed)] == [True, False, True]
 
 
