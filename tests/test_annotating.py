@@ -345,10 +345,12 @@ def test_a_name_that_becomes_known_later_is_the_same_record() -> None:
 
 def test_alerts_say_who_it_is() -> None:
     alert = Alert("scan", "10.1.2.3", 4, "inner", "any", "hosts", 1000, 0, 1)
-    event = alert.event("opened", {**ROW, "label": "mail gateway", "name": None, "pattern": "mail server"})
-    assert (event["label"], event["pattern"]) == ("mail gateway", "mail server")
-    assert "name" not in event
-    assert "pattern" not in alert.event("closed")
+    found = {**ROW, "label": "mail gateway", "name": None, "pattern": "mail server"}
+    alert.seen(found, 1)
+    for event in (alert.event("opened", found, act=True), alert.event("closed", act=True)):  # known to the end
+        assert (event["label"], event["pattern"]) == ("mail gateway", "mail server")
+        assert "10.1.2.3 (mail gateway)" in event["text"]
+        assert "name" not in event
 
 
 def test_a_file_that_is_damaged_inside_says_nothing(tmp_path: Path) -> None:

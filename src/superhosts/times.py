@@ -32,6 +32,14 @@ def shown_row_time(text: str) -> str:
     return moment.astimezone().isoformat()
 
 
+def clock_time(nanoseconds: int, near: int) -> str:
+    """Format a time for a sentence, without its date if that is the day of another time: 09:00 UTC."""
+    day, clock = iso_time(nanoseconds)[:10], iso_time(nanoseconds)[11:16]
+    if not clock:  # a stray time, which is a number
+        return iso_time(nanoseconds)
+    return f"{clock} UTC" if day == iso_time(near)[:10] else f"{day} {clock} UTC"
+
+
 def _iso(nanoseconds: int, *, local: bool) -> str:
     seconds, fraction = divmod(nanoseconds, SECOND)
     try:

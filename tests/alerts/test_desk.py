@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,33 +15,27 @@ from superhosts.alerts.desk import AlertDesk
 from superhosts.alerts.machine import AlertMachine, Policy
 from superhosts.alerts.rules import Rule
 from superhosts.alerts.store import AlertStore
-from superhosts.cli._alerting import policy_of
+from superhosts.cli._alerting import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.errors import InputError, OutputError
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, Report
+from superhosts.selection import Selection
 
 OFFICE = FOLDER / "office.pcap.gz"
 
 
-def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "superhosts", *map(str, words)]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
-    )
-
-
-def scanned(folder: Path, *words: object) -> list[dict[str, object]]:
+def scanned(run: Run, folder: Path, *words: object) -> list[dict[str, object]]:
     """Scan the office for alerts; return what was told."""
     told = folder / "told.jsonl"
     given = ("--inner", "private", "--window", "2m", "--alerts", folder / "alerts.sqlite", "--alert-to", told)
     ended = run("scan", OFFICE, FOLDER / "rotated", *given, *words)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.status == 0, ended.err
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
 
-def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(tmp_path: Path) -> None:
-    told = scanned(tmp_path)
+def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(run: Run, tmp_path: Path) -> None:
+    told = scanned(run, tmp_path)
     assert [(each["event"], each["host"]) for each in told] == [
         ("opened", "10.20.0.80"),
         ("opened", "10.20.4.17"),
@@ -51,58 +43,102 @@ def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(tmp_path: Pat
         ("closed", "10.20.4.17"),
     ]
     file = tmp_path / "alerts.sqlite"
-    assert "no open alerts" in run("alerts", "list", file).stderr
-    listed = run("alerts", "list", file, "--all").stdout
-    assert "10.20.4.17" in listed
-    assert "quiet" in listed
-    shown = json.loads(run("alerts", "show", file, "10.20.0.80", "--json").stdout)
+    assert "no open alerts" in run("alerts", "list", file).err
+    listed = run("alerts", "list", file, "--all").out
+    states = [(line.split()[2], line.split()[-1]) for line in listed.splitlines()[1:]]
+    assert states == [("10.20.0.80", "closed"), ("10.20.4.17", "closed")]
+    shown = json.loads(run("alerts", "show", file, "10.20.0.80", "--json").out)
     assert (shown["peak"], shown["opened"], shown["alert"]) == (2600, "2026-03-02T09:06:00Z", told[0]["alert"])
-    assert run("alerts", "show", file, told[0]["alert"]).stdout.startswith("alert")
-    assert len(run("alerts", "export", file).stdout.splitlines()) == 2
+    assert run("alerts", "show", file, told[0]["alert"]).out.startswith("alert")
+    assert len(run("alerts", "export", file).out.splitlines()) == 2
     missing = run("alerts", "show", file, "192.0.2.1")
-    assert missing.returncode == 2
-    assert "192.0.2.1" in missing.stderr
-    assert run("alerts", "list", tmp_path / "missing").returncode == 3
+    assert missing.status == 2
+    assert "192.0.2.1" in missing.err
+    assert run("alerts", "list", tmp_path / "missing").status == 3
 
 
-def test_rules_of_the_configuration_and_hosts_that_are_allowed(tmp_path: Path) -> None:
+def test_rules_of_the_configuration_and_hosts_that_are_allowed(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "superhosts.toml"
     config.write_text("[[rule]]\nname = 'small'\nthreshold = 250\nprefixes = { '10.20.0.0/24' = 2000 }\n")
-    told = scanned(tmp_path, "--config", config, "--allow", "10.20.0.80")
+    told = scanned(run, tmp_path, "--config", config, "--allow", "10.20.0.80")
     assert {(each["rule"], each["host"]) for each in told} == {("small", "10.20.4.17")}
     assert [each["event"] for each in told].count("opened") == 1
 
 
-@pytest.mark.slow
+def test_the_threshold_is_that_of_the_rule_and_both_are_said(run: Run, tmp_path: Path) -> None:
+    asked = ("scan", FOLDER / "services.pcap.gz", "--json", "--alerts")
+    usual = run(*asked, tmp_path / "usual.sqlite", "--inner", "private")
+    assert "alerts are opened by many-peers: inner hosts with 1,024 peers or more" in usual.err
+    lower = run(*asked, tmp_path / "lower.sqlite", "--inner", "private", "--threshold", "300")
+    assert "alerts are opened by many-peers: inner hosts with 300 peers or more" in lower.err
+    assert {each["peers"] for each in run("alerts", "export", tmp_path / "lower.sqlite").rows} == {300, 701}
+    config = tmp_path / "superhosts.toml"
+    config.write_text(
+        "[[rule]]\nname = 'few'\ndirection = 'out'\nthreshold = 50\nprefixes = { '10.20.0.0/24' = 700 }\n"
+    )
+    given = ("--threshold", "30", "--direction", "out", "--inner", "private", "--config", config)
+    ruled = run(*asked, tmp_path / "ruled.sqlite", *given)
+    assert "few: inner hosts with 50 peers or more, 700 in 10.20.0.0/24, direction out" in ruled.err
+    for threshold in (1, 43, 81, 1024.5):  # its own rule's threshold, however 80 % of it are rounded
+        check_threshold(policy_of(AlertOptions(), None, threshold=float(threshold)), Selection(float(threshold)))
+    quiet = run(*asked, tmp_path / "quiet.sqlite", "--quiet")
+    assert "alerts are opened" not in quiet.err
+
+
+def test_open_alerts_are_listed_first_and_those_with_the_most_peers(run: Run, tmp_path: Path) -> None:
+    store = AlertStore(tmp_path / "alerts.sqlite")
+    machine = store.machine(Policy((Rule(threshold=1000),)))
+    store.take(machine, window(0), [row("10.0.0.1", 9000), row("10.0.0.4", 3000), row("10.0.0.5", 1500)])
+    store.mute("10.0.0.4", "", time.time() + 600)
+    for number in (1, 2):
+        store.take(machine, window(number), [row(f"10.1.0.{each}", 1000 * each) for each in (2, 5, 3)])
+    store.close()
+    lines = [line.split() for line in run("alerts", "list", tmp_path / "alerts.sqlite", "--all").out.splitlines()[1:]]
+    assert [(line[2], " ".join(line[8:])) for line in lines] == [
+        *((f"10.1.0.{each}", "open") for each in (5, 3, 2)),
+        ("10.0.0.1", "closed"),
+        ("10.0.0.4", "closed: muted"),
+        ("10.0.0.5", "closed"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--alert-to", "x.jsonl"], "--alert-to needs --alerts FILE"),
-        (["--alerts", "a.sqlite", "--threshold", "5000"], "a rule of alerts begins at 1,024 peers"),
+        (
+            ["--alerts", "a.sqlite", "--threshold", "5000", "--config", "rule.toml"],
+            "a rule of alerts begins at 250 peers",
+        ),
         (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
         (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
         (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),
         (["--alerts", "a.sqlite", "--alert-cap", "0"], "at least 1"),
     ],
 )
-def test_wrong_options(words: list[str], said: str, tmp_path: Path) -> None:
-    given = [str(tmp_path / word) if word == "a.sqlite" else word for word in words]
+def test_wrong_options(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
+    given = [str(tmp_path / word) if word in ("a.sqlite", "rule.toml") else word for word in words]
     ended = run("scan", OFFICE, *given)
-    assert ended.returncode == 2
-    assert said in ended.stderr
+    assert ended.status == 2
+    assert said in ended.err
 
 
-def test_muting_from_the_command_line(tmp_path: Path) -> None:
-    AlertStore(tmp_path / "alerts.sqlite").close()
+def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "alerts.sqlite"
-    assert "muted until" in run("alerts", "mute", file, "10.20.0.0/16", "--for", "1h").stderr
-    assert scanned(tmp_path) == []
-    assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
-    assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").stderr
-    assert run("alerts", "mute", file, "nobody").returncode == 2
+    assert "no alerts are kept here" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert not file.exists()
+    said = run("alerts", "mute", file, "10.20.0.0/16", "--for", "1h").err  # no run has made the file yet
+    assert "muted until" in said
+    assert f"{file} is new, for a run with --alerts {file}" in said
+    assert "is new" not in run("alerts", "mute", file, "10.20.0.0/16", "--for", "2h").err
+    assert scanned(run, tmp_path) == []
+    assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert run("alerts", "mute", file, "nobody").status == 2
     misnamed = run("alerts", "mute", file, "10.20.0.1", "--rule", "A Rule")
-    assert misnamed.returncode == 2
-    assert "rule 'A Rule'" in misnamed.stderr
+    assert misnamed.status == 2
+    assert "rule 'A Rule'" in misnamed.err
 
 
 class Receiver(Destination):

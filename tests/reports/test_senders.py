@@ -356,17 +356,17 @@ def test_a_real_alertmanager(tmp_path: Path) -> None:
     command = [program, *(f"--{name}={value}" for name, value in options.items()), "--cluster.listen-address="]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:
-            wait_for(lambda: _asked(f"http://{place}/-/ready") is not None, "Alertmanager is ready")
+            wait_for(lambda: asked(f"http://{place}/-/ready") is not None, "Alertmanager is ready")
             deliver(f"alertmanager+http://{place}")
             deliver(f"alertmanager+http://{place}")  # the same alerts
-            found = wait_for(lambda: json.loads(_asked(f"http://{place}/api/v2/alerts") or "[]"), "alerts are shown")
+            found = wait_for(lambda: json.loads(asked(f"http://{place}/api/v2/alerts") or "[]"), "alerts are shown")
         finally:
             process.kill()
     assert sorted(alert["labels"]["host"] for alert in found) == ["10.0.0.7", "2001:db8::/64"]
     assert {alert["status"]["state"] for alert in found} <= {"active", "unprocessed"}
 
 
-def _asked(url: str) -> str | None:
+def asked(url: str) -> str | None:
     try:
         with urllib.request.urlopen(url, timeout=DEADLINE) as answer:
             return str(answer.read().decode())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from superhosts.alerts.machine import Policy
 from superhosts.alerts.store import AlertStore
-from superhosts.errors import OutputError
+from superhosts.errors import InputError, OutputError
 from superhosts.reports.base import Destination, Report
-from superhosts.text import counted
 
 # Of alerts, in formats that have fixed columns; those of `Alert.event`.
 ALERT_COLUMNS = (
@@ -29,6 +29,7 @@ class AlertDesk(Destination):
         self._machine = store.machine(policy)
         self._trouble = ""
         self._untimed = False
+        self._keep_open()
 
     def _write(self, report: Report) -> None:
         window = report.window
@@ -57,6 +58,7 @@ class AlertDesk(Destination):
         """Hand alerts to these receivers from now on; return those that are left."""
         left = [each for each in self._receivers if each not in receivers]
         self._receivers = list(receivers)
+        self._keep_open()
         return left
 
     def reload(self, policy: Policy) -> None:
@@ -69,17 +71,28 @@ class AlertDesk(Destination):
         for receiver in self._receivers:
             receiver.reopen()
 
+    def _keep_open(self) -> None:
+        """Tell the receivers that forget alerts which ones are open."""
+        forgetful = [each for each in self._receivers if each.repeats_alerts]
+        if forgetful:
+            events = self._machine.open_events()
+            for receiver in forgetful:
+                receiver.keep_open(events)
+
     def _hand_on(self) -> None:
         """Hand on all events that wait. They go to every receiver, or wait for the next window."""
+        self._keep_open()  # first, so that nobody repeats an alert after it was told that it is closed
         try:
             while waiting := self._store.waiting():
                 numbers, events = zip(*waiting, strict=True)
-                title = counted(len(events), "alert")
+                title = ", ".join(
+                    f"{count:,} {kind}" for kind, count in Counter(each["event"] for each in events).items()
+                )
                 for receiver in self._receivers:
                     receiver.write(Report(rows=events, title=title))
                 self._store.handed_on(numbers[-1])
             trouble = self._store.trouble
-        except OutputError as error:
+        except (InputError, OutputError) as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
             self._say(f"ALERTS WAIT: {trouble}")
@@ -95,4 +108,4 @@ class AlertDesk(Destination):
 
     def status(self) -> dict[str, int]:
         """Return the counters: reports, and alerts by state."""
-        return asdict(self.counters) | self.states() | {"waiting": len(self._store.waiting())}
+        return asdict(self.counters) | self.states() | {"waiting": self._store.count_waiting()}

@@ -17,12 +17,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from superhosts.alerts.alert import ALLOWED, CLOSED, GONE, GROWN, MUTED, OPENED, QUIET, STORM, Alert, Event, Key
+from superhosts.alerts.alert import ALLOWED, GONE, MUTED, QUIET, Alert, Event, Key
 from superhosts.alerts.allowing import AllowList, peers_named
 from superhosts.alerts.past import Past
 from superhosts.alerts.rules import KEEP, Rule, network_of, peers_of
 from superhosts.pairs import Network, Window
+from superhosts.reports.batches import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.reports.rows import Row
+from superhosts.text import counted
 from superhosts.times import iso_time
 from superhosts.units import SECOND
 
@@ -52,7 +54,7 @@ class Policy:
     @property
     def least_threshold(self) -> float:
         """Peers from which on a host may break a rule."""
-        return min((rule.least / KEEP for rule in self.rules), default=math.inf)
+        return min((rule.least_threshold for rule in self.rules), default=math.inf)
 
     @property
     def least(self) -> float:
@@ -130,7 +132,7 @@ class AlertMachine:
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
             return []
-        known.seen(int(peers), window.end)
+        known.seen(row, window.end)
         self.changed[known.id] = known
         return self._grow(rule, known, row)
 
@@ -140,7 +142,7 @@ class AlertMachine:
             return []
         alert.level = level
         self.counters.grown += 1
-        return [self._told(alert, GROWN, row)]
+        return [alert.event(GROWN, row, act=alert.act and self._may_act(alert))]
 
     def _open(self, candidates: list[_Candidate], window: Window) -> list[Event]:
         """Open the alerts of the largest hosts, and tell how many others there are."""
@@ -148,17 +150,20 @@ class AlertMachine:
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
         for alert, row in candidates[: self.policy.cap]:
-            alert.seen(int(peers_of(row)), window.end)
+            alert.seen(row, window.end)
+            alert.act = self._may_act(alert)
             alert.level = _level(rules[alert.rule], alert)
             self.alerts[alert.key] = self.changed[alert.id] = alert
             self.counters.opened += 1
-            events.append(self._told(alert, OPENED, row))
+            events.append(alert.event(OPENED, row, act=alert.act))
         held_back = len(candidates) - len(events)
         if held_back:
             self.counters.held_back += held_back
-            events.append(
-                {"kind": "alert", "event": STORM, "held_back": held_back, "until": iso_time(window.end), "act": False}
-            )
+            hosts = counted(held_back, "more host has", "more hosts have")
+            most = counted(self.policy.cap, "alert is", "alerts are")
+            text = f"STORM: {hosts} reached a threshold; at most {most} opened in a window"
+            storm = {"kind": ALERT, "event": STORM, "text": text, "held_back": held_back}
+            events.append({**storm, "until": iso_time(window.end), "act": False})
         return events
 
     def _close_quiet(self, window: Window) -> list[Event]:
@@ -171,13 +176,19 @@ class AlertMachine:
         alert.closed, alert.reason = max(self.latest, alert.last), reason
         self.changed[alert.id] = self.alerts.pop(alert.key)
         self.counters.closed += 1
-        return self._told(alert, CLOSED)
+        # Another rule's alert of the same host keeps what was done against it in force.
+        others = (self.alerts.get((rule.name, alert.key[1])) for rule in self.policy.rules)
+        undo = alert.act and not any(each is not None and each.act for each in others)
+        return alert.event(CLOSED, act=undo)
 
-    def _told(self, alert: Alert, kind: str, row: Row | None = None) -> Event:
-        """Return an event, which says whether anything may be done against the host."""
+    def open_events(self) -> list[Event]:
+        """Return all open alerts as events, for destinations that must hear of them again and again."""
+        return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
+
+    def _may_act(self, alert: Alert) -> bool:
+        """Return True if something may be done against the host."""
         network = network_of(alert.host)
-        may = network is not None and self.policy.never_act.entry_for(network, alert.rule) is None
-        return alert.event(kind, row) | {"act": may}
+        return network is not None and self.policy.never_act.entry_for(network, alert.rule) is None
 
     def _unwanted(self, network: Network | None, rule: str, peers: Sequence[Network] = ()) -> str:
         """Return why no alert is wanted of a host; empty if one is. `peers` are some of it, where they are known."""

@@ -15,6 +15,7 @@ from superhosts.errors import UsageError
 from superhosts.evidence.patterns import NAMES
 from superhosts.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES, Network
 from superhosts.reports.rows import Row, known_peers
+from superhosts.reports.titles import counted_peers
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
 GROWN = 2.0  # an alert is told again when the peers have grown by this factor
@@ -100,9 +101,23 @@ class Rule:
         return sorted(found, key=lambda each: -each[0].prefixlen)
 
     @property
+    def least_threshold(self) -> float:
+        """Peers from which on a host may break the rule."""
+        return min((self.threshold, *(least for _, least in self._networks)))
+
+    @property
     def least(self) -> float:
         """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
-        return KEEP * min((self.threshold, *(least for _, least in self._networks)))
+        return KEEP * self.least_threshold
+
+    @property
+    def words(self) -> str:
+        """What the rule is about, for people."""
+        number = counted_peers(self.threshold, self.counts)
+        way = "" if self.direction == "any" else f", direction {self.direction}"
+        others = "".join(f", {least:,g} in {prefix}" for prefix, least in self.prefixes.items())
+        usual = "" if self.times_usual is None else f", and {self.times_usual:g} times the usual number"
+        return f"{self.name}: {self.side} hosts with {number} or more{others}{usual}{way}"
 
     def takes(self, row: Row) -> bool:
         """Return True if a row is of this rule's side and direction."""

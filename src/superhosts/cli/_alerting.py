@@ -26,10 +26,12 @@ from superhosts.selection import Selection
 from superhosts.text import counted
 
 
-def policy_of(options: AlertOptions, config: Path | None, own: Iterable[str] = ()) -> Policy:
-    """Read rules and lists, as they are now."""
+def policy_of(
+    options: AlertOptions, config: Path | None, own: Iterable[str] = (), *, threshold: float | None = None
+) -> Policy:
+    """Read rules and lists, as they are now. Without rules there is one, which has the threshold that was asked for."""
     tables = read_config(config).rules if config is not None else ()
-    rules = rules_of(tables, str(config)) or [Rule()]
+    rules = rules_of(tables, str(config)) or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
     allow = AllowList()
     for text in options.allow:
         allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")
@@ -74,7 +76,7 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
     """Raise UsageError if hosts that break a rule would not be found."""
     least = policy.least_threshold
     if selection.threshold is not None and selection.threshold > least:
-        way = f"take --threshold {math.floor(policy.least)} or less, or leave it out"
+        way = f"use --threshold {math.floor(policy.least)} or less, or leave it out"
         begins = f"a rule of alerts begins at {counted(least, 'peer')}"
         raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
 
@@ -91,7 +93,7 @@ def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
 
 
 def open_desk(
-    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, say: Callable[[str], None]
+    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, *, quiet: bool = False
 ) -> AlertDesk | None:
     """Return the destination that makes alerts of rows; None if nobody wants any."""
     if options.alerts is None:
@@ -100,7 +102,14 @@ def open_desk(
         return None
     kind = RunKind(ALERT_COLUMNS, endless=True)
     receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery), kind)
-    return AlertDesk(AlertStore(options.alerts), policy, receivers, say)
+    if not quiet:
+        tell_rules(policy)
+    return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
+
+
+def tell_rules(policy: Policy) -> None:
+    """Tell which rules open alerts, and from how many peers on."""
+    tell(f"alerts are opened by {'; '.join(rule.words for rule in policy.rules)}")
 
 
 def wants_alerts(options: AlertOptions) -> bool:
@@ -109,10 +118,10 @@ def wants_alerts(options: AlertOptions) -> bool:
 
 
 def with_alerts(
-    options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions
+    options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions, *, quiet: bool = False
 ) -> tuple[Settings, AlertDesk | None]:
     """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
     if not wants_alerts(options):
         return settings, None
-    policy = policy_of(options, config, settings.inner)
-    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, tell)
+    policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
+    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, quiet=quiet)

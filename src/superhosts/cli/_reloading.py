@@ -15,6 +15,7 @@ from typing import Any
 
 from superhosts.alerts.desk import ALERT_COLUMNS, AlertDesk
 from superhosts.alerts.machine import Policy
+from superhosts.cli._alerting import tell_rules
 from superhosts.cli._console import tell
 from superhosts.cli._loading import options_now
 from superhosts.errors import OutputError
@@ -46,6 +47,8 @@ class Reloadable:
         left = self.outputs.exchange(rows)
         if self.desk is not None:
             left += self.desk.exchange(receivers)
+            if policy.rules != self.desk.policy.rules:
+                tell_rules(policy)
             self.desk.reload(policy)
         _close_later(left)
 

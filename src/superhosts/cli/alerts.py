@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from superhosts.alerts.alert import Alert
+from superhosts.alerts.alert import QUIET, Alert
 from superhosts.alerts.rules import check_name
 from superhosts.alerts.store import AlertStore
 from superhosts.cli._console import say
@@ -25,6 +25,7 @@ def list_alerts(options: List) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = store.alerts(is_open=None if options.all else True)
     chosen = [alert for alert in found if options.rule in (None, alert.rule)]
+    chosen.sort(key=lambda alert: (bool(alert.closed), -alert.peers))
     if options.json:
         _write_json(chosen)
         return
@@ -34,7 +35,7 @@ def list_alerts(options: List) -> None:
     rows = [("alert", "rule", "host", "direction", "peers", "peak", "since", "until", "state")]
     for alert in chosen:
         numbers = f"{alert.peers:,}", f"{alert.peak:,}"
-        state = alert.reason if alert.closed else "open"
+        state = "open" if not alert.closed else "closed" if alert.reason == QUIET else f"closed: {alert.reason}"
         times = shown_time(alert.opened), shown_time(alert.last)
         rows.append((alert.id, alert.rule, printable(alert.host), alert.direction, *numbers, *times, state))
     _write_table(rows)
@@ -59,14 +60,16 @@ def mute_host(options: Mute) -> None:
     """Mute a host or prefix, or want its alerts again."""
     rule = check_name(options.rule) if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
-    with closing(AlertStore(options.file, must_exist=True)) as store:
+    is_new = not options.file.exists()
+    with closing(AlertStore(options.file, must_exist=options.off)) as store:
         if options.off:
             was = store.unmute(options.host, rule)
             say(f"{whose}: alerts are wanted again" if was else f"{whose}: was not muted")
             return
         until = time.time() + parse_seconds(options.duration)
         store.mute(options.host, rule, until, options.why)
-    say(f"{whose}: muted until {shown_time(int(until) * 10**9)}")
+    new = f"; {options.file} is new, for a run with --alerts {options.file}" if is_new else ""
+    say(f"{whose}: muted until {shown_time(int(until) * 10**9)}{new}")
 
 
 def export_alerts(options: Export) -> None:
@@ -92,6 +95,7 @@ def _write_json(alerts: Iterable[Alert]) -> None:
 def _fields(alert: Alert) -> dict[str, Any]:
     """Return an alert as a person or program reads it."""
     told = {"alert": alert.id, **alert.fields}
+    told |= told.pop("known")
     for name in ("opened", "last", "peak_at", "closed"):
         told[name] = iso_time(told[name]) if told[name] else None
     return told

@@ -90,7 +90,7 @@ def hub(options: HubOptions) -> None:
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
         parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
-        desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery, tell)
+        desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery)
         if desk is not None:
             outputs.add(desk)
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
@@ -180,7 +180,7 @@ def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Select
 
 def _policy(options: HubOptions) -> Policy:
     """Return the rules and lists of alerts, as their files are now."""
-    return policy_of(options.results.alerting, options.service.config)
+    return policy_of(options.results.alerting, options.service.config, threshold=options.wanted.threshold)
 
 
 def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:

@@ -78,7 +78,7 @@ def scan(options: ScanOptions) -> None:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     asked = output_options(options.results, site=options.site)
-    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked)
+    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     columns = columns_with(settings.evidence)
     kind = RunKind(columns, many_windows=True if lives else None, varying=options.traffic.varying)

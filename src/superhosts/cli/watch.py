@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_alerts
+from superhosts.cli._alerting import for_alerts, policy_of, with_alerts
 from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import fail_with, tell
 from superhosts.cli._counters import CountersOutput
@@ -49,10 +49,7 @@ def watch(options: Watch) -> None:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     asked, alerting = output_options(options.results, site=options.site), options.results.alerting
-    desk = None
-    if wants_alerts(alerting):
-        policy = policy_of(alerting, options.service.config, settings.inner)
-        settings, desk = for_alerts(settings, policy), open_desk(alerting, policy, asked.delivery, tell)
+    settings, desk = with_alerts(alerting, options.service.config, settings, asked, quiet=options.quiet)
     view: View = ProgressView(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(parse_seconds(options.refresh), options.traffic.varying)
@@ -82,7 +79,7 @@ def _taker(parts: Reloadable, run: Callable[[], Scan | None]) -> Callable[[Watch
         alerting, scan = options.results.alerting, run()
         assert scan is not None  # it takes a step of the run to come here
         settings = replace(scan.settings, threshold=options.wanted.threshold, top=options.wanted.top)
-        policy = policy_of(alerting, options.service.config, settings.inner)
+        policy = policy_of(alerting, options.service.config, settings.inner, threshold=settings.threshold)
         if parts.desk is not None:
             settings = for_alerts(settings, policy)
         parts.exchange(output_options(options.results, site=options.site), alerting.alert_to, policy)

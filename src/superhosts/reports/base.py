@@ -39,8 +39,9 @@ class Report:
 
     @property
     def heading(self) -> str:
-        """The window, the title and the notes, in one line for people."""
-        return f"{window_span(self.window)}: {self.title}" + "".join(f" ({note})" for note in self.notes)
+        """The window, the title and the notes, in one line for people. Alerts have no window."""
+        span = "" if self.window is None else f"{window_span(self.window)}: "
+        return f"{span}{self.title}" + "".join(f" ({note})" for note in self.notes)
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ class Destination(ABC):
     @abstractmethod
     def _write(self, report: Report) -> None:
         """Write a report, the whole of it or nothing (OutputError)."""
+
+    repeats_alerts: bool = False  # its receiver forgets alerts that it does not hear of again
+
+    def keep_open(self, rows: Sequence[Row]) -> None:  # noqa: B027  # most receivers forget nothing
+        """Tell the receiver again and again, from now on, that these alerts are open, and no others."""
 
     def reopen(self) -> None:  # noqa: B027  # most destinations have nothing to reopen
         """Open the address again: another program may have moved the file away."""

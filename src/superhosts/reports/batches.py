@@ -19,7 +19,9 @@ from superhosts.times import iso_time
 
 NAMES = ("label", "name", "asn", "as_name", "country")  # fields of rows that say who a host is
 Record = dict[str, Any]
-SUPER_HOST = "superhost"
+SUPER_HOST, ALERT = "superhost", "alert"  # kinds of records
+OPENED, GROWN, CLOSED, STORM = "opened", "grown", "closed", "storm"  # events of alerts
+OPEN = "open"  # an alert that stays open, for destinations that forget it otherwise
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _digest(content: Sequence[Any]) -> str:
 
 
 def describe(record: Record) -> str:
-    """Return one line for people about a record: "10.1.2.3: 4120 peers (4043 to 4197)"."""
+    """Return one line for people about a record: "10.1.2.3: 4120 peers (4043 to 4197)"; alerts have theirs as text."""
     if "text" in record:
         return str(record["text"])
     low, high, peers = (record.get(name) for name in ("peers_low", "peers_high", "peers"))

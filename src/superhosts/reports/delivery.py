@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import ClassVar
 
 from superhosts.errors import OutputError
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
-from superhosts.reports.batches import Batch, batches_of
+from superhosts.reports.batches import Batch, batches_of, make_record
 from superhosts.reports.outbox import Item, Outbox
+from superhosts.reports.rows import Row
 from superhosts.reports.senders.base import PermanentError, Sender, TemporaryError, reason_of
 from superhosts.text import counted, printable
 
@@ -87,10 +88,11 @@ class Delivery(Destination):
         self.kind = sender.address.scheme
         self.delivered = 0
         self.refused = 0  # batches that the receiver will never take
+        self.repeats_alerts = sender.repeat_after is not None
         self._sender, self._options, self._say = sender, options, options.say
         self._outbox = Outbox(options.folder_of(sender), cap=options.cap, say=options.say, kind=self.batches)
         self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
-        self._failed = False  # the last attempt
+        self._failed = self._repeat_failed = False  # the last attempt
         self._told = 0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._prepare()
@@ -114,6 +116,10 @@ class Delivery(Destination):
         """Queue a batch of any kind of records."""
         self._outbox.put(batch)
         self._tell_losses()
+
+    def keep_open(self, rows: Sequence[Row]) -> None:
+        """Send these alerts again and again, from now on, in the thread that delivers."""
+        self._sender.open_alerts = [make_record(row, self._options.site) for row in rows]
 
     def reopen(self) -> None:
         """Try again at once: an operator may have mended something."""
@@ -171,8 +177,15 @@ class Delivery(Destination):
 
     def _run(self) -> None:
         pause = self._options.first_pause
+        every = self._sender.repeat_after
+        due = time.monotonic() + (every or 0.0)
         while not self._stopped.is_set():
-            taken = self._outbox.take(IDLE, self._stopped)
+            is_retrying = self._failed and len(self._outbox)
+            if every is not None and time.monotonic() >= due and not is_retrying:
+                self._repeat()
+                due = time.monotonic() + every
+            idle = IDLE if every is None else min(IDLE, max(due - time.monotonic(), 0.0))
+            taken = self._outbox.take(idle, self._stopped)
             if taken is None or self._stopped.is_set():
                 continue
             wait = self._attempt(*taken)
@@ -213,6 +226,19 @@ class Delivery(Destination):
             self._failed = False
         self._outbox.remove(item)
         return None
+
+    def _repeat(self) -> None:
+        """Send open alerts again. If that fails, the next time is soon enough: they do not wait in the queue."""
+        try:
+            self._sender.repeat()
+        except Exception as error:  # A sender that fails here must deliver the next batch.
+            self.counters.failures += 1
+            if not self._repeat_failed:
+                what = reason_of(error) if isinstance(error, TemporaryError | PermanentError | OSError) else repr(error)
+                self._say(f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying")
+            self._repeat_failed = True
+        else:
+            self._repeat_failed = False
 
     def _tell_losses(self) -> None:
         dropped = self._outbox.dropped

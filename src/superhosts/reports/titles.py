@@ -60,7 +60,12 @@ def _none(selection: Selection, outcome: Outcome) -> str:
 
 
 def _peers(count: float, outcome: Outcome) -> str:
-    return counted(count, {"hosts": "peer", "ports": "port"}.get(outcome.counts, "host-port"))
+    return counted_peers(count, outcome.counts)
+
+
+def counted_peers(count: float, counts: str) -> str:
+    """Return a number of peers with its noun; `counts` says what peers are (pairs.COUNTS)."""
+    return counted(count, {"hosts": "peer", "ports": "port"}.get(counts, "host-port"))
 
 
 def _depth(selection: Selection, outcome: Outcome) -> str:

@@ -145,8 +145,9 @@ def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
 
 
 def alert_state(alert: Json) -> str:
-    """Return whether an alert is open, or why it was closed."""
-    return printable(alert.get("reason") or "closed") if alert.get("closed") else "open"
+    """Return whether an alert is open or closed, and why it was closed if not because the host is quiet."""
+    reason = alert.get("reason") or "quiet"
+    return "open" if not alert.get("closed") else "closed" if reason == "quiet" else f"closed: {printable(reason)}"
 
 
 def _share(value: Any) -> str:

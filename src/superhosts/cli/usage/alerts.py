@@ -19,6 +19,8 @@ RULE = typer.Option(metavar="NAME", help="Only this rule.")
 class List:
     """List alerts: open ones, or with --all also those that were closed.
 
+    Open ones come first, those with the most peers before the others.
+
     Examples:
         superhosts alerts list alerts.sqlite
         superhosts alerts list alerts.sqlite --all --json
@@ -47,6 +49,8 @@ class Show:
 @dataclass(frozen=True)
 class Mute:
     """Want no alert of a host or prefix for some time. An alert that is open is closed with the next window.
+
+    The file is made if there is none, for a run that comes later.
 
     Examples:
         superhosts alerts mute alerts.sqlite 10.0.0.53 --why 'our resolver'

@@ -11,7 +11,7 @@ from typing import Any
 
 from superhosts.errors import MissingExtraError
 from superhosts.reports.addresses import Address
-from superhosts.reports.batches import Batch
+from superhosts.reports.batches import CLOSED, GROWN, OPENED, Batch
 from superhosts.reports.senders.base import Sender, TemporaryError
 from superhosts.reports.senders.templates import heading, shown_lines
 
@@ -44,5 +44,13 @@ class Apprise(Sender):
     def deliver(self, batch: Batch) -> None:
         """Notify once for a batch."""
         body = "\n".join(shown_lines(batch)) or "no hosts any more"
-        if not self._notifier.notify(title=heading(batch), body=body):
+        if not self._notifier.notify(title=heading(batch), body=body, notify_type=_type(batch)):
             raise TemporaryError("Apprise could not deliver")
+
+
+def _type(batch: Batch) -> str:
+    """Return which colour or sign the services of Apprise give a message: a warning, that it is over, or none."""
+    events = {record.get("event") for record in batch.records}
+    if events & {OPENED, GROWN}:
+        return "warning"
+    return "success" if events == {CLOSED} else "info"

@@ -14,10 +14,11 @@ A batch may be delivered twice. Records and batches have ids by which a receiver
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from superhosts.reports.addresses import Address, parse_address
-from superhosts.reports.batches import Batch
+from superhosts.reports.batches import Batch, Record
 
 TIMEOUT = "10s"  # of a receiver that does not answer
 
@@ -41,9 +42,11 @@ class Sender(ABC):
     hides_path: ClassVar[bool] = False  # paths of its addresses may hold tokens
     passes_query: ClassVar[bool] = False  # unknown options belong to the receiver
     most_records: ClassVar[int | None] = 1000  # of a batch; None: a whole window
+    repeat_after: float | None = None  # seconds after which open alerts are sent again; None: the receiver keeps them
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.open_alerts: Sequence[Record] = ()  # that `repeat` sends; another thread may replace them
 
     @classmethod
     def open(cls, text: str, *, private: bool = False) -> Sender:
@@ -55,6 +58,9 @@ class Sender(ABC):
     @abstractmethod
     def deliver(self, batch: Batch) -> None:
         """Deliver a batch, or raise TemporaryError or PermanentError."""
+
+    def repeat(self) -> None:  # noqa: B027  # most receivers forget no alert
+        """Send the open alerts again, or raise TemporaryError or PermanentError. Called as `repeat_after` says."""
 
     def abort(self) -> None:  # noqa: B027  # most senders are ended by their time limits
         """End a delivery that is under way, from another thread: the program ends."""

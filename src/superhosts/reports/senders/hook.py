@@ -7,7 +7,12 @@ The arguments are those of FastNetMon's notify script: HOST DIRECTION NUMBER ACT
 | HOST | the address, or the prefix of an IPv6 host |
 | DIRECTION | `incoming`, `outgoing` or `any` |
 | NUMBER | peers of the host (where FastNetMon has packets per second); of a saturated host, its lower bound |
-| ACTION | `ban`, or what `action=` says |
+| ACTION | `ban`, or what `action=` says; `unban` when an alert is closed |
+
+Scripts of FastNetMon know no other action, and may take any other for a ban. So of alerts (`--alert-to`) the program is
+called when one is opened and when it is closed, if `act` of the record allows it, and never when one has grown. With
+`events=all` it is called for the others, too: ACTION is then `opened`, `grown`, `closed` or `storm`. Rows (`--output`)
+have no end, so the program is called with the same action for each of them, in each window.
 
 The record is one line of JSON on standard input. No shell is involved. The program has a process group of its own,
 which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
@@ -26,7 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from superhosts.reports.addresses import Address
-from superhosts.reports.batches import Batch, Record
+from superhosts.reports.batches import ALERT, CLOSED, OPENED, Batch, Record
 from superhosts.reports.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
 from superhosts.text import printable
 
@@ -38,7 +43,7 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 class Hook(Sender):
     """Calls a program for each record."""
 
-    options: ClassVar[tuple[str, ...]] = ("timeout", "action")
+    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -49,6 +54,7 @@ class Hook(Sender):
             raise address.error("no such program, or it may not be executed")
         self._timeout = address.seconds("timeout", TIMEOUT)
         self._action = address.options.get("action", "ban")
+        self._all = address.choice("events", ("act", "all"), "act") == "all"
         self._child: subprocess.Popen[bytes] | None = None
         self._aborted = False
         self._begun = ""  # the batch of which some records are done
@@ -61,7 +67,8 @@ class Hook(Sender):
         refused: list[PermanentError] = []
         for record in batch.records[self._done :]:
             try:
-                self._call(record)
+                if action := self._action_for(record):
+                    self._call(record, action)
             except PermanentError as error:
                 refused.append(error)
             self._done += 1
@@ -75,11 +82,20 @@ class Hook(Sender):
         if child is not None:
             _kill(child)
 
-    def _call(self, record: Record) -> None:
+    def _action_for(self, record: Record) -> str:
+        """Return what the program is to do; empty: it is not called."""
+        event = record.get("event")
+        if record["kind"] != ALERT:
+            return self._action
+        if record.get("act") and event in (OPENED, CLOSED):
+            return self._action if event == OPENED else "unban"
+        return str(event) if self._all else ""
+
+    def _call(self, record: Record, action: str) -> None:
         peers = record.get("peers")
         number = record.get("peers_low") if peers is None else peers
         way = str(record.get("direction") or "any")
-        values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, record.get("action") or self._action)
+        values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, action)
         child = self._start([self._program, *map(str, values)])
         said = b""
         try:

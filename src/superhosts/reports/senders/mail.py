@@ -9,7 +9,7 @@
 | `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
 
 `smtps://host:465` uses TLS from the beginning. A password is never sent without TLS, unless `tls=off` says so. The mail
-lists the hosts as text, and has the records as JSON Lines attached.
+lists the hosts or alerts as text, and has the records as JSON Lines attached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from email.utils import formatdate
 from typing import ClassVar
 
 from superhosts.reports.addresses import Address, read_secret
-from superhosts.reports.batches import Batch, describe
+from superhosts.reports.batches import ALERT, Batch, describe
 from superhosts.reports.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
 from superhosts.text import counted, printable
 
@@ -79,8 +79,7 @@ class Mail(Sender):
     def message(self, batch: Batch) -> EmailMessage:
         """Return the mail of a batch."""
         mail = EmailMessage()
-        where = f" at {batch.site}" if batch.site else ""
-        mail["Subject"] = f"{counted(len(batch.records), 'super host')}{where}, {batch.window_start or 'all windows'}"
+        mail["Subject"] = _subject(batch)
         mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()
         mail["Message-ID"] = f"<{batch.id}@superhosts.invalid>"  # the same if the mail is sent again
         mail["Auto-Submitted"] = "auto-generated"
@@ -123,6 +122,14 @@ class Mail(Sender):
 
     def _context(self) -> ssl.SSLContext:
         return self.address.tls()
+
+
+def _subject(batch: Batch) -> str:
+    """Return what happened, if it is one alert; else how many there are."""
+    where = f" at {batch.site}" if batch.site else ""
+    if batch.kind != ALERT:
+        return f"{counted(len(batch.records), 'super host')}{where}, {batch.window_start or 'all windows'}"
+    return describe(batch.records[0]) + where if len(batch.records) == 1 else f"alerts{where}: {batch.heading}"
 
 
 def _text(said: bytes | str) -> str:

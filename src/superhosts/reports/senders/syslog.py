@@ -92,7 +92,7 @@ class Syslog(Sender):
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         host = re.sub(r"[^!-~]", "", socket.gethostname())[:255] or "-"
         kind = re.sub(r"[^!-~]", "", str(record["kind"]))[:32] or "-"
-        fields = {"id": record["id"]} if self._json else record
+        fields = {"id": record["id"]} if self._json else {name: record[name] for name in record if name != "text"}
         data = f"[{self._sd_id}{''.join(_parameter(name, value) for name, value in fields.items())}]"
         text = json.dumps(record) if self._json else describe(record)
         line = f"<{self._priority}>1 {now} {host} {self._app} {os.getpid()} {kind} {data} "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from superhosts.reports.batches import Batch, Record, describe
+from superhosts.reports.batches import ALERT, CLOSED, Batch, Record, describe
 
 SHOWN = 20  # hosts in a message for people
 Body = dict[str, Any]
@@ -44,19 +44,22 @@ def as_teams(batch: Batch, _key: str) -> Iterator[Body]:
 def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
     """Yield an event of PagerDuty's Events API v2 for each record.
 
-    Events of one host share a key, so that a host that stays over the threshold is one incident.
+    Events of one alert share a key, so that it is one incident, which is resolved when the alert is closed. Rows of one
+    host share a key, so that a host that stays over the threshold is one incident; nothing resolves it.
     """
     for record in batch.records:
-        resolves = record.get("action") == "resolve"
         yield {
             "routing_key": key,
-            "event_action": "resolve" if resolves else "trigger",
+            "event_action": "resolve" if record.get("event") == CLOSED else "trigger",
             "dedup_key": identity(record),
             "payload": {
-                "summary": f"Super host {describe(record)}"[:1024],
+                "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
                 "source": str(record.get("host") or record["id"]),
                 "severity": record.get("severity", "warning"),
-                "timestamp": record.get("window_end") or batch.window_end,
+                "timestamp": record.get("closed")
+                or record.get("until")
+                or record.get("window_end")
+                or batch.window_end,
                 "group": record["site"] or "superhosts",
                 "class": record["kind"],
                 "custom_details": record,
@@ -76,12 +79,15 @@ def heading(batch: Batch) -> str:
     """Return the line for people about a batch, with its site."""
     where = f" ({batch.site})" if batch.site else ""
     part = f", part {batch.part} of {batch.parts}" if batch.parts > 1 else ""
-    return f"Super hosts{where} {batch.heading}{part}"
+    return (
+        f"Alerts{where}: {batch.heading}{part}" if batch.kind == ALERT else f"Super hosts{where} {batch.heading}{part}"
+    )
 
 
 def identity(record: Record) -> str:
-    """Return what records of the same host in other windows share."""
-    parts = (record.get(name) for name in ("kind", "site", "host", "side", "direction"))
+    """Return what records of the same alert, or rows of the same host in other windows, share."""
+    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "host", "side", "direction")
+    parts = (record.get(name) for name in names)
     return "/".join(str(part) for part in ("superhosts", *parts) if part)[:255]
 
 

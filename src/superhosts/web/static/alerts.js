@@ -33,7 +33,7 @@ export function alertTable(caption, alerts, withHost = true) {
     whole(alert.peak),
     moment(alert.opened),
     moment(alert.last),
-    alert.closed ? `closed: ${alert.reason || "quiet"}` : h("span", { class: "chip warn" }, "open"),
+    alert.closed ? (!alert.reason || alert.reason === "quiet" ? "closed" : `closed: ${alert.reason}`) : h("span", { class: "chip warn" }, "open"),
   ]);
   return plainTable(caption, columns, rows);
 }
