@@ -38,8 +38,9 @@ from numba.core.extending import _Intrinsic
 from numba.core.runtime import _nrt_python as runtime
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
-from numba.core.types import Array, Boolean, NoneType, Number, Omitted
+from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
+from numba.core.types.misc import NoneType, Omitted
 
 from superhosts.callees import CallerCompiler, give_twin
 from superhosts.compiling import is_tested, warn_not_kept
