@@ -14,6 +14,10 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when this proce
 
 
 def isolate() -> None:
-    """Use an empty configuration folder, the public key and logs of text in this process, and in all that it starts."""
+    """Use an empty configuration folder, the public key and logs of text in this process, and in all that it starts.
+
+    Machine code that cannot be kept on disk is an error.
+    """
     _folders.append(tempfile.TemporaryDirectory(prefix="superhosts-tests-"))
     os.environ.update(XDG_CONFIG_HOME=_folders[-1].name, SUPERHOSTS_KEY=PUBLIC_KEY, **TEXT_LOGS)
+    os.environ.setdefault("SUPERHOSTS_COMPILING", "kept")

@@ -16,8 +16,9 @@ import pytest
 from numba.extending import intrinsic
 
 from faults import fill_disk, full_disk, system_call
-from superhosts.compiled import cache_folder, is_cold, stamp_of
-from superhosts.compiling import before_compiling
+from superhosts import compiling
+from superhosts.compiled import cache_folder, distrusted, is_cold, stamp_of
+from superhosts.compiling import MODE, NEVER, CacheWarning, before_compiling
 
 FILES = {
     "__init__": "",
@@ -50,6 +51,10 @@ def below(x):
 @compiled
 def area(shape):
     return shape.width * 10 + shape.height
+
+@compiled
+def chosen(x, extra, step=1):
+    return x + step if extra is None else x
 
 @compiled
 def make(x):
@@ -114,6 +119,8 @@ class Toy:
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # bytecode of an earlier edit within a second looks fresh
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # keep the machine code next to the source
+    monkeypatch.setattr(compiling._work, "warned", set())
+    distrusted.clear()
     monkeypatch.syspath_prepend(tmp_path)
     yield Toy(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
@@ -171,17 +178,100 @@ def test_another_numba_loads_machine_code_in_its_own_way(toy: Toy) -> None:
     assert subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout == "14.0 1\n"
 
 
-@pytest.mark.slow
-def test_machine_code_that_needs_the_compiler_is_not_kept(toy: Toy) -> None:
-    assert toy.call("digest", 1) == (hash("odd"), True)
-    assert toy.call("digest", 2) == (hash("even"), True)
+@pytest.mark.parametrize(
+    ("arguments", "result"), [((1, None), 2), ((1, 2), 1), ((1, None, 5), 6), ((1, None, 0.5), 1.5)]
+)
+def test_machine_code_for_arguments_that_are_none_or_omitted_is_kept(toy: Toy, arguments: Any, result: float) -> None:
+    assert toy.call("chosen", *arguments) == (result, True)
+    assert toy.call("chosen", *arguments) == (result, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"), [(("digest", 1), r"it uses hash\(\)"), (("chosen", 1, "text"), "unicode_type does not describe")]
+)
+def test_machine_code_that_cannot_be_kept_is_an_error_in_tests_and_else_a_warning(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, call: tuple[Any, ...], why: str
+) -> None:
+    with pytest.raises(RuntimeError, match=f"machine code of .* cannot be kept, .*: .*{why}"):
+        toy.call(*call)
+    monkeypatch.delenv(MODE)
+    with pytest.warns(CacheWarning, match=f"{why}.*; please report this") as said:
+        assert toy.call(*call) == toy.call(*call)
+    assert len(said) == 1
+    assert not toy.kept
+
+
+def test_compiling_can_be_forbidden(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.call("below", 5)
+    monkeypatch.setenv(MODE, NEVER)
+    assert toy.call("below", 5) == (1005, False)
+    with pytest.raises(RuntimeError, match="below has to be compiled, although"):
+        toy.call("below", 0.5)
 
 
 def test_without_a_folder_to_write_to_nothing_is_kept(toy: Toy) -> None:
-    with system_call("makedirs", fill_disk):
-        assert toy.call("below", 5) == (1005, True)
+    with system_call("mkdir", fill_disk):
+        with pytest.warns(CacheWarning, match="cannot be kept.*NUMBA_CACHE_DIR") as said:
+            assert [toy.call("below", 5), toy.call("below", 0.5)] == [(1005, True), (1000.5, True)]
         assert cache_folder(toy.kernel().below) is None
+    assert len(said) == 1
     assert not (toy.folder / "__pycache__").exists()
+
+
+def refused(toy: Toy, place: Path, reason: str) -> None:
+    """Assert that a warning names the place, that nothing from there is used, and that the next start mends it."""
+    with pytest.warns(CacheWarning, match=rf"machine code .*{place}.* {reason}.*NUMBA_CACHE_DIR") as said:
+        assert toy.call("below", 5) == (1005, True)
+    assert len(said) == 1
+    assert str(place) in distrusted
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_files_that_others_can_write_are_not_used(toy: Toy, mode: int) -> None:
+    toy.call("below", 5)
+    [file] = toy.kept
+    file.chmod(mode)
+    refused(toy, file, r"can be written by other users \(chmod go-w\)")
+    assert toy.call("below", 5) == (1005, False)  # The file was replaced.
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_of_other_users_are_not_used(toy: Toy) -> None:
+    toy.call("below", 5)
+    [file] = toy.kept
+    os.chown(file, 4711, -1)
+    refused(toy, file, r"belongs to another user \(uid 4711\)")
+    assert toy.call("below", 5) == (1005, False)
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o775])
+def test_a_folder_that_others_can_write_is_passed_over(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    toy.call("below", 5)
+    (toy.folder / "__pycache__").chmod(mode)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    assert [toy.call("below", 5), toy.call("below", 5)] == [(1005, True), (1005, False)]  # kept in the user's folder
+    assert str(toy.folder / "__pycache__") in distrusted
+
+
+def test_a_chosen_folder_that_others_can_write_is_refused(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    toy.call("below", 5)
+    [folder] = (tmp_path / "chosen").iterdir()
+    folder.chmod(0o1777)
+    refused(toy, folder, "can be written by other users")
+
+
+def test_what_is_kept_is_used_whatever_the_umask_is(toy: Toy) -> None:
+    before = os.umask(0)
+    try:
+        assert toy.call("below", 5) == (1005, True)
+    finally:
+        os.umask(before)
+    assert toy.call("below", 5) == (1005, False)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +372,9 @@ def test_files_of_another_function_or_types_are_not_taken(toy: Toy) -> None:
 
 
 def test_full_disk_costs_only_time(toy: Toy) -> None:
-    with full_disk():
-        assert toy.call("below", 5) == (1005, True)
+    with full_disk(), pytest.warns(CacheWarning, match="cannot be kept in .*: File too large") as said:
+        assert [toy.call("below", 5), toy.call("below", 0.5)] == [(1005, True), (1000.5, True)]
+    assert len(said) == 1
     assert not toy.kept
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import inspect
 import io
 import json
 import os
@@ -19,8 +20,11 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from isolation import isolate
 
@@ -104,6 +108,7 @@ def captures(folder: Path) -> Iterator[Step]:
     (folder / "e.pcap.zst").write_bytes(zstandard.compress(capture.read_bytes()))
     for name in ("a.pcap", "b.pcap", "c.pcapng", "d.pcap.gz", "e.pcap.zst"):
         yield run("scan", folder / name, *SMALL, "--json", "-q")
+    yield run("scan", folder / "c.pcapng", *SMALL, "--peers", "opened", "--json", "-q")
     yield run("scan", "-", *SMALL, "--json", "-q", given=capture.read_bytes())
     office, services = CAPTURES / "office.pcap.gz", CAPTURES / "services.pcap.gz"
     yield run("scan", office, "--inner", "private", "--top", "5", "--slide", "1m", "--json", "-q")
@@ -122,7 +127,7 @@ def captures(folder: Path) -> Iterator[Step]:
 
 
 def exports(folder: Path) -> Iterator[Step]:
-    """Flow exports of each version: files of datagrams, captures of them, and from a socket."""
+    """Flow exports of each version: files of datagrams, captures of them, and one from a socket."""
     import exports as e
     import packets as p
     from sources.exports.test_files import DATAGRAMS
@@ -138,7 +143,21 @@ def exports(folder: Path) -> Iterator[Step]:
     header = e.raw_header(p.ethernet(0x0800, p.ipv4()))
     (folder / "raw").write_bytes(e.sflow(e.flow_sample(header)) * 2)
     yield run("scan", folder / "raw", *SMALL, "--json", "-q")
+    yield partial(_receive, DATAGRAMS["v5"])
     yield run("scan", CAPTURES / "services.ipfix.gz", "--inner", "private", "--threshold", "5", "--json", "-q")
+
+
+def _receive(datagrams: list[bytes]) -> None:
+    """Receive datagrams on a port."""
+    from processes import free_port
+    from superhosts.sources.opening import open_input
+    from udp import send
+
+    port = free_port()
+    source = open_input(f"netflow://127.0.0.1:{port}?templates=none")
+    send(port, *datagrams)
+    source.stop()
+    assert sum(sum(map(len, block)) for block in source.blocks())
 
 
 def tables(folder: Path) -> Iterator[Step]:
@@ -216,7 +235,20 @@ def commands(folder: Path) -> Iterator[Step]:
     yield run("calibrate", made, *SMALL)
     yield run("calibrate", made, *SMALL, "--exact", "off")
     yield run("compare", made, "--memory", "16MiB", "--json")
-    yield run("compare", "--flows", "9k", "--packets", "20k", "--windows", "1", "--super-hosts", "2", "--json")
+    yield run(
+        "compare",
+        "--flows",
+        "9k",
+        "--packets",
+        "20k",
+        "--windows",
+        "1",
+        "--super-hosts",
+        "2",
+        "--memory",
+        "16MiB",
+        "--json",
+    )
     yield run("bench", "--flows", "9k", "--packets", "20k", "--memory", "2MiB", "--json")
     yield run("doctor")
 
@@ -230,6 +262,20 @@ def _ask(kept: Path) -> None:
     run("merge", *sketches, "-o", kept / "union.sketch")()
 
 
+def cases(folder: Path, *tests: Callable[..., None]) -> Iterator[Step]:
+    """Yield the calls of tests, one for each set of their parameters."""
+    for test in tests:
+        marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        for values in product(*(values for _, values in marks)):
+            given: dict[str, Any] = {}
+            for (names, _), value in zip(marks, values, strict=True):
+                several = names.split(",") if isinstance(names, str) else names
+                given.update(zip(several, value, strict=True) if len(several) > 1 else {several[0]: value})
+            if "tmp_path" in inspect.signature(test).parameters:
+                given["tmp_path"] = Path(tempfile.mkdtemp(dir=folder))
+            yield partial(test, **given)
+
+
 def detectors(folder: Path) -> Iterator[Step]:
     """Every detector as a scan uses it, and as Python does, with hosts of every kind."""
     from detectors import test_generic_keys as generic
@@ -240,6 +286,8 @@ def detectors(folder: Path) -> Iterator[Step]:
     for name in DETECTORS:
         yield partial(use, name, folder)
         yield lambda name=name: _ask_all(laws.fed(name, shape.hosts, shape.peers), folder)
+        for peers in (shape.peers.astype(np.uint64) << 20, np.stack([shape.peers.astype(np.uint64)] * 2, axis=1)):
+            yield partial(laws.fed, name, shape.hosts, peers)
     yield partial(use, "cube", folder, exact=False)
     for name in generic.HOLDERS:
         for keys in generic.KINDS:
@@ -259,16 +307,51 @@ def _ask_all(detector: Any, folder: Path) -> None:
 
 def parts(folder: Path) -> Iterator[Step]:
     """Loops that need more than a small file: pieces of a large capture, rings of live captures, the GPU simulator."""
+    from detectors import test_cube_stages as stages
+    from detectors import test_dcds as dcds
+    from detectors import test_estimates_of_many as estimates
+    from detectors import test_host_rows as host_rows
     from engines import test_gpu as gpu
+    from sketches import test_golden as golden
     from sources import test_capture_pieces as pieces
+    from sources import test_kafka as kafka
     from sources.livecapture import test_parts as ring
+    from sources.tables import test_details as details
     from traffic import three_windows, write
 
-    yield lambda: pieces.check(write(folder / "pieces.pcap", three_windows()), 4096)
-    yield lambda: pieces.check(pieces.write(folder, pieces.mixed_pcapng()), 4096)
-    yield ring.test_a_walk_goes_on_inside_a_block
+    for path in (write(folder / "pieces.pcap", three_windows()), pieces.write(folder, pieces.mixed_pcapng())):
+        yield partial(pieces.check, path, 4096)
+        yield partial(_read_details, path)
+    yield lambda: kafka.read_protobuf([b""], kafka.GOFLOW2)
+    yield from cases(
+        folder,
+        ring.test_a_walk_goes_on_inside_a_block,
+        details.test_all_formats_give_the_same_details,
+        details.test_rows_of_clickhouse,
+        golden.test_a_golden_file_gives_its_answers,
+        golden.test_a_golden_file_survives_being_written_again,
+        stages.test_answers_are_those_of_the_exact_detector_and_arrays_those_of_a_dense_cube,
+        host_rows.test_a_file_of_rows_is_a_dense_cube_through_every_door,
+        dcds.test_the_search_finds_what_all_combinations_give,
+        estimates.test_lines_in_vector_registers_give_the_ones_of_the_plain_loop,
+    )
     if gpu.SIMULATED:
         yield lambda: gpu.assert_same(*gpu.both())
+        widths, rival = (
+            gpu.test_bits_and_labels_are_the_oracles_for_every_width,
+            gpu.test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds,
+        )
+        yield from cases(folder, widths, rival)
+
+
+def _read_details(path: Path) -> None:
+    """Read a capture in pieces, with what its packets say besides addresses."""
+    from superhosts.sources.base import Wants
+    from superhosts.sources.capture import Cutting, open_capture
+
+    source = open_capture(path, cutting=Cutting(4096, 4096, threads=2))
+    source.want(Wants(details=True))
+    assert sum(sum(map(len, block)) for block in source.blocks())
 
 
 def _inputs(folder: Path) -> Iterator[Step]:

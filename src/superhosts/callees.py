@@ -19,6 +19,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
+from superhosts.compiling import compiling
+
 
 class _Code(JITCodeLibrary):  # type: ignore[misc]
     """The LLVM code of a function as numba writes it, to be linked into callers. There is no machine code of it."""
@@ -56,7 +58,8 @@ class CallerCompiler(Compiler):  # type: ignore[misc]
 
     def compile_extra(self, func: Any) -> Any:
         """Compile a Python function."""
-        result = super().compile_extra(func)
+        with compiling(func.__qualname__):
+            result = super().compile_extra(func)
         for environment in result._find_referenced_environments():
             result.library.codegen.set_env(environment.env_name, environment)
         return result

@@ -8,17 +8,20 @@ the file of a function has changed: too much, because a comment recompiles every
 little, because the machine code of a function contains the functions it calls and the constants it reads, which
 may come from other files. A kernel built from last week's hash function would silently be wrong. So every file of
 the cache carries a stamp of what its machine code is made from (`stamp_of`) and the argument types it is made for.
+
+Who can write to the cache can run code in this process. So a file or folder counts only if it belongs to this user or
+to root and nobody else can write to it (`distrust`).
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dis
 import enum
 import functools
 import hashlib
 import inspect
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -35,11 +38,12 @@ from numba.core.extending import _Intrinsic
 from numba.core.runtime import _nrt_python as runtime
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
-from numba.core.types import Array, Boolean, NoneType, Number
+from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
+from numba.core.types.misc import NoneType, Omitted
 
 from superhosts.callees import CallerCompiler, give_twin
-from superhosts.compiling import announce
+from superhosts.compiling import is_tested, warn_not_kept
 from superhosts.replacing import replacing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -49,6 +53,10 @@ DIGEST = 32  # bytes
 HASH_SECRET = "_numba_hashsecret"  # a symbol of `hash`, sets and dictionaries, which only numba's compiler defines
 KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+OTHERS_WRITE = 0o022  # permissions of the group and of all others
+WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
+
+distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
 def compiled(function: Function) -> Function:
@@ -92,8 +100,27 @@ def _define_runtime(target: Any) -> None:
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
+class _Trusted:
+    """A mixin for numba's places of the cache: one is used only if no other user can write there."""
+
+    def ensure_cache_path(self: Any) -> None:
+        """Make the folder, whatever the umask is; OSError if it cannot be used, so that numba tries the next place."""
+        folder = Path(self.get_cache_path())
+        folder.mkdir(0o777 & ~OTHERS_WRITE, parents=True, exist_ok=True)
+        super().ensure_cache_path()  # type: ignore[misc]
+        if reason := distrust(folder.stat()):
+            distrusted[str(folder)] = reason
+            if numba.config.CACHE_DIR and folder.is_relative_to(numba.config.CACHE_DIR):  # The user chose this place.
+                warn_not_kept(f"is not kept in {folder}: the folder {reason}; {WAY_OUT}", "distrust")
+            raise PermissionError(folder)
+
+
 class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
     """numba's way to turn machine code into something to be pickled, and back."""
+
+    _locator_classes = tuple(
+        type(each.__name__, (_Trusted, each), {}) for each in CompileResultCacheImpl._locator_classes
+    )
 
     def reduce(self, result: Any) -> Any:
         """Return the parts of a compiled function, without environments that hold nothing.
@@ -144,21 +171,29 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        code = None
-        if self._impl is not None:
-            try:
-                _define_runtime(target)
-                code = self._load_overload(signature, target)
-            except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
-                code = super().load_overload(signature, target)
-        if code is None:
-            announce()
-        return code
+        if self._impl is None:
+            return None
+        try:
+            _define_runtime(target)
+            return self._load_overload(signature, target)
+        except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
+            return super().load_overload(signature, target)
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep the machine code for a signature, unless it needs more than `load_overload` loads."""
-        if self._impl is not None and HASH_SECRET not in data.library.get_llvm_str():
-            super().save_overload(signature, data)
+        """Keep the machine code for a signature; warn if that cannot be."""
+        if self._impl is None:
+            warn_not_kept(f"cannot be kept, so every start compiles: {WAY_OUT}")
+        elif obstacle := _obstacle(signature, data):
+            name = f"{self._py_func.__module__}.{self._py_func.__qualname__}"
+            text = f"of {name} cannot be kept, so every start compiles it: {obstacle}"
+            if is_tested():
+                raise RuntimeError(f"machine code {text}")
+            warn_not_kept(f"{text}; please report this")
+        else:
+            try:
+                super().save_overload(signature, data)
+            except OSError as error:
+                _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
 
     def holds_any(self) -> bool:
         """Return True if the function has usable machine code on disk, for any types of its arguments."""
@@ -215,11 +250,7 @@ class _Files:
     def holds_any(self) -> bool:
         """Return True if any of the files has the stamp of the function."""
         stamp = stamp_of(self.dispatcher)
-        for path in self._all():
-            with contextlib.suppress(OSError), path.open("rb") as file:
-                if file.read(DIGEST) == stamp:
-                    return True
-        return False
+        return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
 
     def _all(self) -> Iterator[Path]:
         return self.folder.glob(f"{self.name}-*.code")
@@ -228,26 +259,65 @@ class _Files:
         return self.folder / f"{self.name}-{digest_of(repr(key).encode()).hex()[:16]}.code"
 
 
+def distrust(status: os.stat_result) -> str:
+    """Return why a file or folder is not used: another user can write to it, or could before; "" if nobody can."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to another user (uid {status.st_uid})"
+    return "can be written by other users (chmod go-w)" if status.st_mode & OTHERS_WRITE else ""
+
+
+def _read_trusted(path: Path, size: int = -1) -> bytes:
+    """Return the first bytes of a file of the cache; none if it cannot be read, or another user can write there."""
+    try:
+        with path.open("rb") as file:
+            for place, status in ((path.parent, path.parent.stat()), (path, os.fstat(file.fileno()))):
+                if reason := distrust(status):
+                    distrusted[str(place)] = reason
+                    warn_not_kept(f"in {place} is not used: it {reason}; {WAY_OUT}", "distrust")
+                    return b""
+            return file.read(size)
+    except OSError:
+        return b""
+
+
 def load_stamped(path: Path, stamp: bytes) -> bytes | None:
     """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
 
-    So files of earlier versions, or damaged ones, do no harm.
+    So files of earlier versions, damaged ones, or those of other users do no harm.
     """
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
+    data = _read_trusted(path)
     payload = data[2 * DIGEST :]
     return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None
 
 
 def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
-    """Write the stamp, a digest of the payload and the payload; do nothing without room on the disk.
+    """Write the stamp, a digest of the payload and the payload; warn if there is no room on the disk.
 
     Processes that compile the same function at once write the same file, each by renaming a whole one into place.
     """
-    with contextlib.suppress(OSError), replacing(path, durable=False) as temporary:
-        temporary.write_bytes(stamp + digest_of(payload) + payload)
+    try:
+        with replacing(path, durable=False) as temporary:
+            temporary.chmod(temporary.stat().st_mode & ~OTHERS_WRITE)  # The umask may allow more.
+            temporary.write_bytes(stamp + digest_of(payload) + payload)
+    except OSError as error:
+        _warn_unwritable(path.parent, error)
+
+
+def _warn_unwritable(folder: Path, error: OSError) -> None:
+    text = f"cannot be kept in {folder}, so the next start compiles again: {error.strerror or error}; {WAY_OUT}"
+    warn_not_kept(text, "unwritable")
+
+
+def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
+    """Return why machine code can be used in this process alone; "" if it can be kept."""
+    if HASH_SECRET in data.library.get_llvm_str():
+        return "it uses hash(), a set or a dictionary, which only numba's compiler can load"
+    try:
+        for each in signature:
+            _describe_type(each)
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def _describe_type(kind: Any) -> Any:
@@ -255,6 +325,8 @@ def _describe_type(kind: Any) -> Any:
     if isinstance(kind, BaseTuple):
         name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
         return name, [_describe_type(each) for each in kind.types]
+    if isinstance(kind, Omitted):
+        return "omitted", _describe(kind.value, {})
     if isinstance(kind, Array | Boolean | NoneType | Number):
         return str(kind)
     raise TypeError(f"the name of {kind} does not describe the type completely")

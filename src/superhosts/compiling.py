@@ -1,15 +1,29 @@
-"""What is said before hot loops are compiled, which takes seconds. This module does not import numba.
+"""Compiling hot loops, which takes seconds: who is told, how long it took, what cannot be kept. Does not import numba.
 
 Without a hook of the caller (`before_compiling`) a process says once, on a terminal or in a notebook, why its user
-waits. Logs, pipes and worker processes are left alone.
+waits. Pipes and worker processes are left alone; commands have a hook that writes to their log.
+
+The variable SUPERHOSTS_COMPILING is for tests. With `kept`, machine code that cannot be kept on disk is an error, and
+commands do not say that they compile; with `never`, compiling is an error, too.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 NOTICE = "superhosts: compiling for this machine, which takes up to a minute once; the result is kept on disk …"
+MODE = "SUPERHOSTS_COMPILING"
+NEVER = "never"
+
+
+class CacheWarning(UserWarning):
+    """Machine code is not kept on disk, or not taken from there, so it is compiled again."""
 
 
 def _tell() -> None:
@@ -17,18 +31,74 @@ def _tell() -> None:
         print(NOTICE, file=sys.stderr, flush=True)
 
 
+class _Work:
+    """What this process has compiled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads = 0  # that compile now
+        self.began = self.seconds = 0.0  # the seconds are those that nobody was told yet
+        self.after: Callable[[float], None] | None = None
+        self.warned: set[str] = set()
+
+
+_work = _Work()
 _waiting: list[Callable[[], None]] = [_tell]
 
 
-def before_compiling(call: Callable[[], None]) -> None:
-    """Call `call` once, when this process is about to compile something that it did not find on disk."""
-    _waiting[:] = [call]
+def is_tested() -> bool:
+    """Return True in tests, where machine code that cannot be kept is an error."""
+    return bool(os.environ.get(MODE))
+
+
+def before_compiling(call: Callable[[], None], after: Callable[[float], None] | None = None) -> None:
+    """Call `call` once, when this process is about to compile something that it did not find on disk.
+
+    `tell_seconds` calls `after` with the seconds that compiling took.
+    """
+    _waiting[:], _work.after, _work.seconds = [call], after, 0.0
 
 
 def announce() -> None:
     """Make the call, unless it was made."""
     while _waiting:
         _waiting.pop()()
+
+
+@contextmanager
+def compiling(name: str) -> Iterator[None]:
+    """Announce that a function is compiled, and measure how long it takes."""
+    if os.environ.get(MODE) == NEVER:
+        raise RuntimeError(f"{name} has to be compiled, although {MODE} is {NEVER}")
+    announce()
+    with _work.lock:
+        _work.began = _work.began if _work.threads else time.monotonic()
+        _work.threads += 1
+    try:
+        yield
+    finally:
+        with _work.lock:
+            _work.threads -= 1
+            _work.seconds += 0.0 if _work.threads else time.monotonic() - _work.began
+
+
+def is_compiling() -> bool:
+    """Return True while any thread of this process compiles."""
+    return _work.threads > 0
+
+
+def tell_seconds() -> None:
+    """Say how long compiling took, unless it goes on or that was said."""
+    if _work.seconds and not _work.threads and _work.after is not None:
+        seconds, _work.seconds = _work.seconds, 0.0
+        _work.after(seconds)
+
+
+def warn_not_kept(text: str, kind: str = "") -> None:
+    """Warn that machine code is not kept or not used: once in a process for each kind, or for each text."""
+    if (kind or text) not in _work.warned:
+        _work.warned.add(kind or text)
+        warnings.warn(f"machine code {text}", CacheWarning, stacklevel=3)
 
 
 def _is_watched() -> bool:

@@ -1,10 +1,19 @@
-"""A command says on a terminal that it compiles."""
+"""Commands say that they compile, and how long it took."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from superhosts import compiling
+from superhosts.cli._console import announce_compiling, say, use_log_format
 
 PROGRAM = """
 import atexit
@@ -16,11 +25,62 @@ main()
 """
 
 
-def test_compiling_is_announced_on_a_terminal_and_nowhere_else():
+@pytest.fixture(autouse=True)
+def _as_outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(compiling.MODE)
+    yield
+    compiling.before_compiling(lambda: None)
+
+
+def compile_something() -> None:
+    for name in ("walk", "fill"):
+        with compiling.compiling(name):
+            assert compiling.is_compiling()
+    assert not compiling.is_compiling()
+
+
+def test_the_log_says_once_that_loops_are_compiled_and_then_how_long_it_took(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    announce_compiling()
+    compile_something()
+    say("the next line")
+    say("and another")
+    first, second, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith("compiling for this machine: up to a minute")
+    assert second.startswith("compiled in ")
+    assert rest == ["the next line", "and another"]
+
+
+def test_programs_read_it_as_events(capsys: pytest.CaptureFixture[str]) -> None:
+    announce_compiling()
+    use_log_format("json")
+    try:
+        compile_something()
+        compiling.tell_seconds()
+    finally:
+        use_log_format("text")
+    rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [row["event"] for row in rows] == ["compiling", "compiled"]
+    assert rows[1]["seconds"] >= 0
+
+
+def test_commands_say_it_without_a_terminal_unless_they_are_quiet(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("scan", tmp_path / "none.pcap").status == 3
+    compile_something()
+    assert "compiling for this machine" in capsys.readouterr().err
+    assert run("scan", tmp_path / "none.pcap", "-q").status == 3
+    compile_something()
+    compiling.tell_seconds()
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_a_quiet_command_says_it_too() -> None:
     ours, theirs = os.openpty()
-    subprocess.run([sys.executable, "-c", PROGRAM, "--version"], stderr=theirs, stdout=subprocess.DEVNULL, check=True)
+    command = [sys.executable, "-c", PROGRAM, "scan", "/dev/none.pcap", "-q"]
+    subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, check=False)
     os.close(theirs)
     assert b"compiling for this machine" in os.read(ours, 1 << 16)
     os.close(ours)
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, "--version"], capture_output=True, check=True)
-    assert ended.stderr == b""

@@ -19,6 +19,7 @@ from commands import Run
 from gpus import Driver, machine_with
 from stand_in import StandIn
 from superhosts.cli import _checks as checks
+from superhosts.compiled import distrusted
 from traffic import talk, write
 
 NAMES = [
@@ -199,6 +200,9 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.CHECKS["compiled code"]()[0] == "ok"
     state, text = checks.describe_code(lambda: None)  # a function that numba does not keep
     assert (state, "NUMBA_CACHE_DIR" in text) == ("missing", True)
+    monkeypatch.setitem(distrusted, "/shared/cache", "can be written by other users")
+    state, text = checks.CHECKS["compiled code"]()
+    assert (state, text.endswith("; /shared/cache is not used: it can be written by other users")) == ("ok", True)
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     assert "NUMBA_DISABLE_JIT" in checks.CHECKS["compiled code"]()[1]
 

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,10 +31,13 @@ from livescans import (
     folder,
     some,
 )
+from superhosts.compiling import compiling, is_compiling
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.sources import ahead
+from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.inputs import Input
 from superhosts.sources.opening import open_inputs
@@ -325,3 +330,39 @@ def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> N
     for options in ({"grace": 3.0}, {"resume_from": NOON}):
         with pytest.raises(UsageError, match='window="all"'):
             Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), RunOptions(**options))
+
+
+class Compiles(Source):
+    """A pipe whose reader compiles its loops before it reads anything."""
+
+    name, live, replays = "pipe", True, False
+
+    def __init__(self, path: Path) -> None:
+        self.counters = SourceCounters()
+        self.began, self.done = threading.Event(), threading.Event()
+        self._path = path
+
+    def blocks(self) -> Any:
+        with compiling("a loop"):
+            self.began.set()
+            self.done.wait()
+        yield from open_capture(self._path).blocks()
+
+
+def test_a_stop_waits_for_a_reader_that_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours pass while it compiles, and no time afterwards."""
+    source, hours = Compiles(write(tmp_path / "a.pcap", three_windows())), [0]
+
+    def sleep(seconds: float) -> None:
+        if is_compiling():
+            hours[0] += 1
+            if hours[0] == 3:
+                source.done.set()
+        time.sleep(seconds)
+
+    monkeypatch.setattr(ahead, "time", SimpleNamespace(monotonic=lambda: hours[0] * 3600.0, sleep=sleep))
+    reader = ahead.Ahead(source, 0, stopped=lambda: True, clock=time.monotonic)
+    source.began.wait()
+    blocks = list(ahead.drain([reader], lambda call: call(), seconds=5.0))
+    source.done.set()
+    assert sum(len(batch) for block in blocks for batch in block) == len(three_windows())

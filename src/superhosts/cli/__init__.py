@@ -19,7 +19,7 @@ from superhosts._version import __version__
 from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
-from superhosts.compiling import before_compiling
+from superhosts.compiling import tell_seconds
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
 from superhosts.text import speaking_options
@@ -255,8 +255,6 @@ def main() -> None:
     open_streams()
     use_log_format("text")  # until the options of a command say otherwise
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
-    if sys.stderr.isatty():
-        before_compiling(lambda: say("compiling for this machine: up to a minute; the result is kept on disk …"))
     try:
         try:
             with speaking_options():
@@ -279,4 +277,5 @@ def main() -> None:
         say_error(OUT_OF_MEMORY)
         sys.exit(2)
     finally:
+        tell_seconds()
         flush_stderr()

@@ -129,16 +129,16 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.compiled import cache_folder, is_cold
+    from superhosts.compiled import WAY_OUT, cache_folder, distrusted, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
-    folder = cache_folder(function)
+    folder, cold = cache_folder(function), is_cold(function)
+    unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
     if folder is None:
-        return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
-    if is_cold(function):
-        return OK, f"kept in {folder}; not compiled yet: the first run compiles for up to a minute"
-    return OK, f"kept in {folder}; compiled already"
+        return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
+    state = "not compiled yet: the first run compiles for up to a minute" if cold else "compiled already"
+    return OK, f"kept in {folder}; {state}{unused}"
 
 
 def _key() -> Answer:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import typer
 
+from superhosts.compiling import before_compiling, is_tested, tell_seconds
 from superhosts.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.reports.streams import ERASE
 from superhosts.text import printable
@@ -64,8 +65,10 @@ def log_status() -> dict[str, int]:
 def say(text: str) -> None:
     """Write one line for people to standard error; characters that cannot be shown are escaped.
 
-    A log on a full disk, or one that nobody reads any more, changes neither the work nor its exit status.
+    A log on a full disk, or one that nobody reads any more, changes neither the work nor its exit status. If something
+    was compiled since the last line, a line before this one says how long that took.
     """
+    tell_seconds()
     line = rendered(text)
     if _log is not None:
         _log.write(line)
@@ -101,6 +104,17 @@ def confirmed(question: str) -> bool:
     sys.stderr.write(f"{printable(question, most=LONGEST)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def announce_compiling(*, quiet: bool = False) -> None:
+    """Say once that loops are compiled, and then how long it took; if `quiet`, only on a terminal."""
+    if is_tested() or (quiet and not sys.stderr.isatty()):
+        before_compiling(lambda: None)
+        return
+    before_compiling(
+        lambda: say(Notice("compiling for this machine: up to a minute; the result is kept on disk …", "compiling")),
+        lambda seconds: say(Notice(f"compiled in {seconds:.1f} s", "compiled", seconds=round(seconds, 1))),
+    )
 
 
 def tell(text: str) -> None:

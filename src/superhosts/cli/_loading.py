@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from superhosts.cli._console import use_log_format
+from superhosts.cli._console import announce_compiling, use_log_format
 from superhosts.cli._groups import as_function
 from superhosts.cli._parsing import Command, Group
 from superhosts.errors import UsageError
@@ -124,6 +124,7 @@ def _run(entry: Entry, options: Any) -> None:
     with contextlib.ExitStack() as around:
         shown = getattr(options, "service", options)  # the group that has it, or the command itself
         use_log_format(getattr(shown, "log_format", "text"))
+        announce_compiling(quiet=getattr(options, "quiet", False))
         around.enter_context(local_times(getattr(shown, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
             around.enter_context(make_context())

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from superhosts.compiling import is_compiling
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source
 from superhosts.sources.pace import PACE, Pace
@@ -197,10 +198,18 @@ def is_pipe(source: Source) -> bool:
 def drain(
     inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any], seconds: float
 ) -> Iterator[PacketBlock]:
-    """Yield what pipes delivered before a stop. Their readers were told to stop and end soon."""
-    limit, pipes = time.monotonic() + seconds, [ahead for ahead in inputs if is_pipe(ahead.source)]
-    while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
+    """Yield what pipes delivered before a stop. Their readers were told to stop and end soon.
+
+    They have so many `seconds`, without the time in which loops are compiled, and that of the caller: a reader whose
+    loops are not compiled yet has still to read everything.
+    """
+    pipes, since = [ahead for ahead in inputs if is_pipe(ahead.source)], time.monotonic()
+    while (pipes := [ahead for ahead in pipes if not ahead.ended]) and seconds > 0:
+        counts = not is_compiling()
         for ahead in pipes:
             if attempt(ahead.ready):
                 yield ahead.take()
+                since = time.monotonic()
         time.sleep(0.001)
+        seconds -= time.monotonic() - since if counts else 0
+        since = time.monotonic()

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,8 @@ import exports as e
 from commands import Run
 from processes import Node, ending, free_port
 from superhosts.errors import InputError, UsageError
+from superhosts.sources.exports import receiving
+from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.listening import Listening, parse_listening
 from superhosts.sources.exports.state import state_folder
 from superhosts.sources.exports.udp import UdpSource
@@ -119,6 +123,26 @@ def test_what_was_received_before_a_stop_counts() -> None:
     send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 30, sequence=30 * each) for each in range(40)))
     read.stop()
     assert read.packets == 1200
+
+
+def test_everything_that_waits_is_read_if_the_stop_comes_while_loops_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first call that receives lasts longer than a stopped source may go on to read."""
+    clock = [0.0]
+
+    def slow_at_first(*arguments: Any) -> int:
+        clock[0] += 0 if clock[0] else 60
+        return receiving.receive(*arguments)
+
+    monkeypatch.setattr(product, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(product, "receive", slow_at_first)
+    monkeypatch.setattr(receiving, "BATCH_DATAGRAMS", 4)
+    port = free_port()
+    source = open_input(f"netflow://127.0.0.1:{port}")
+    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
+    source.stop()
+    assert sum(sum(map(len, block)) for block in source.blocks()) == 40
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 from superhosts.compiled import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
-from superhosts.compiling import announce
+from superhosts.compiling import compiling
 from superhosts.device import import_cuda, simulated
 from superhosts.engines.gpu import driver
 
@@ -109,8 +109,8 @@ class Kernel:
             return None
 
     def _compiled(self, stamp: bytes | None, arguments: tuple[Any, ...]) -> driver.Function:
-        announce()
-        name, code = self._compiler(self.function, arguments)
+        with compiling(self.function.__name__):
+            name, code = self._compiler(self.function, arguments)
         path = self._path(stamp)
         if stamp is not None and path is not None:
             save_stamped(path, stamp, name.encode() + NAME_END + code)

@@ -166,9 +166,9 @@ class UdpSource(Source):
         until = math.inf
         while True:
             is_last = reception.stopped.is_set()  # what is in the kernel's buffer is still read, but not for ever
-            until = min(until, time.monotonic() + LINGER) if is_last else until
             block, datagrams, peers = new_batch()
             count = receive(file, stage, block, datagrams, peers)
+            until = min(until, time.monotonic() + LINGER) if is_last else until  # The first call may compile.
             reception.dropped[number] = int(stage.state[DROPPED])
             reception.quiet[number] = count == 0
             if count:
