@@ -525,9 +525,9 @@ def test_a_hundred_viewers_hear_of_a_window() -> None:
     with serving(view) as web:
         streams = [Stream(web) for _ in range(100)]
         assert {stream.response.getheader("Content-Type") for stream in streams} == {"text/event-stream; charset=utf-8"}
-        assert [stream.next() for stream in streams] == [{"changed": 0, "reading": []}] * 100
+        assert [stream.next() for stream in streams] == [{"changed": 0, "live_until": 0.0, "reading": []}] * 100
         view.board.write(report(1, rows_of(1)))
-        assert [stream.next() for stream in streams] == [{"changed": 1, "reading": []}] * 100
+        assert [stream.next() for stream in streams] == [{"changed": 1, "live_until": 0.0, "reading": []}] * 100
         for stream in streams:
             stream.close()
         wait_for(lambda: web._changes.viewers == 0, "all viewers have gone")
