@@ -119,7 +119,15 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
     found = rows_of(window) if rows is None else rows
     start = NOON + window * LENGTH
     title = f"{len(found)} hosts with at least 1024 peers"
-    settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, "revision": 1, **more}
+    settings: dict[str, Any] = {
+        "sites": SITES,
+        "missing": [],
+        "refused": {},
+        "title": title,
+        "revision": 1,
+        "threshold": 1024.0,
+        **more,
+    }
     rows = HubRows(found, Seen(found), settings["missing"], settings["revision"])
     return HubReport(rows=rows, window=Window(start, start + LENGTH), **settings)
 
@@ -165,6 +173,7 @@ class Shown:
                 Part(4): PartState(exact=False, pairs=2_400_000, fill=0.31, saturated=0),
                 Part(6): PartState(exact=True, pairs=48_000, capacity=0.04),
             },
+            clock=lambda: NOON / 1e9 + self.next * LENGTH / 1e9 + 30.0,
         )
         self.next = 0
         for _ in range(windows):

@@ -68,14 +68,16 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Path]]
 def test_a_hub_shows_everything(hub: tuple[Node, Path]) -> None:
     node, folder = hub
     summary = get(node, "summary")
-    assert summary["title"] == "hub hub"
+    assert summary["title"] == "hub"
+    assert not summary["live"]  # its windows are of another time
     assert summary["can"] == {"ask": True, "sites": True, "alerts": True, "parts": True}
     window = get(node, "window")
     written = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     end = max(row["window_end"] for row in written)
     assert window["rows"] == [row for row in written if row["window_end"] == end]
     assert {row["label"] for row in window["rows"]} == {"somewhere"}
-    assert (window["sites"], window["missing"]) == (["ams"], ["fra"])
+    assert (window["sites"], window["missing"], window["notes"]) == (["ams"], ["fra"], [])
+    assert window["super_hosts"] == window["hosts"] == len(window["rows"])
     sites = {each["site"]: each for each in get(node, "sites")}
     assert sites["ams"]["in_window"] is True
     assert sites["ams"]["accepted"] >= WINDOWS - 1

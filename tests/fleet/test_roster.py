@@ -154,6 +154,21 @@ def test_the_intake_counts_for_each_site(tmp_path: Path) -> None:
     assert found["ams"]["window_end"] == window(0).end / SECOND
 
 
+def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker) -> None:
+    """It has asked before its sketches were taken, and would ask again much later."""
+    said = list[str]()
+    receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
+    options, spool = NatsOptions(broker.options.url, timing=QUICK), make_spool(tmp_path / "spool", "ams")
+    for number in range(3):
+        noise(spool.folder, "ams", number, 5000)
+    with running(receiver.run, KeepingIntake(tmp_path / "hub")):
+        eventually(lambda: receiver.counters.connects)
+        with running(NatsSender(options, "ams", said.append, ask_every=600.0).run, spool):
+            eventually(lambda: not spool.waiting())
+        eventually(lambda: receiver.reception.roster.status()["ams"]["spool_sketches"] == 0)
+    assert said == []
+
+
 @pytest.mark.slow
 def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker) -> None:
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()

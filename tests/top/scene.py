@@ -97,6 +97,8 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
         points=tuple(points_of(rows)),
         rows=tuple(rows),
         title=f"{len(rows)} hosts with at least 1024 peers",
+        threshold=1024.0,
+        super_hosts=len(rows),
         sites=("ams", "fra", "vie"),
         missing=missing,
     )
@@ -171,15 +173,8 @@ def make_view(windows: int = WINDOWS) -> View:
         is_live=True,
         alerts=Alerts(),  # type: ignore[arg-type]
         sites=lambda: site_list(sites(), board),
+        clock=lambda: (NOON + WINDOWS * LENGTH) / 1e9 + 30,  # a time that does not pass
     )
-
-
-class SceneFeed(LocalFeed):
-    """The view at a time that does not pass."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        self.summary = lambda: view.summary() | {"now": (NOON + WINDOWS * LENGTH) / 1e9 + 30}  # type: ignore[method-assign]
 
 
 def text_of(svg: str) -> list[str]:
@@ -216,7 +211,7 @@ async def ready(pilot: Any, condition: Callable[[], Any], what: str = "") -> Non
 
 
 async def picture(*keys: str, size: tuple[int, int]) -> str:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
     async with app.run_test(size=size) as pilot:
         await ready(pilot, lambda: app.snapshot is not None)
         for key in keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from typing import Any
 
 from hypothesis import given
@@ -14,6 +15,8 @@ from rich.text import Text
 from superhosts.reports.table import INTERVAL
 from superhosts.top.columns import MARK, header_line, host_line, lay_out, peers_text
 from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
+from superhosts.top.feed import Snapshot
+from superhosts.top.heading import Where, status_line, title_line
 from superhosts.top.hostpage import host_page
 from superhosts.top.hosts import filtered, host_rows, ordered
 from superhosts.top.lists import alert_items, list_table, site_items
@@ -155,6 +158,34 @@ def test_a_protocol_without_ports_is_at_nobody() -> None:
     scanner = row(*HOSTS[0])
     page = host_page({"rows": [scanner]}, None, 80).plain
     assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
+
+
+def test_what_is_live_and_what_is_old() -> None:
+    newest = {"start": 1000.0, "end": 1300.0, "revision": 2, "title": "1 host", "rows": []}
+
+    def lines(**summary: Any) -> list[str]:
+        snapshot = Snapshot({"now": 1400.0, "newest": newest, **summary}, [newest], newest, None, time.monotonic())
+        return [title_line(snapshot, "", Where(), 99).plain, status_line(snapshot, "", Where(), 0, 99).plain]
+
+    assert lines(live=True, live_until=2200.0)[0].endswith("● live ")
+    assert lines(live=True)[0].endswith("● live ")  # of an earlier release
+    assert lines(live=True, live_until=1399.0)[0].endswith("● newest, 100 s ago ")  # it has become old meanwhile
+    assert lines(live=False, live_until=0.0, now=1300.0 + 321 * 86400)[0].endswith("● newest, 321 d ago ")
+    assert "(revision 2)" in lines(live=False)[1]
+
+
+def test_a_host_below_the_threshold_was_no_super_host() -> None:
+    points = [{"start": 0.0, "end": 1.0, "low": 9, "high": 9, "reported": each} for each in (False, True)]
+    assert "2 windows, super host in 1" in host_page({"points": points, "threshold": 1024.0}, None, 80).plain
+    assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, None, 80).plain
+
+
+def test_evidence_of_another_window_says_so() -> None:
+    answer = {"points": [], "rows": [row(*HOSTS[0])]}
+    (newest,) = host_rows(answer["rows"])
+    old = newest._replace(peers=7, row={"peers": 7})
+    assert "Evidence, newest window" in host_page(answer, old, 80).plain
+    assert "newest window" not in host_page(answer, newest, 80).plain
 
 
 def test_what_is_missing_in_a_past_is_told() -> None:

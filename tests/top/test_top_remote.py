@@ -253,7 +253,7 @@ def test_a_busy_server_is_asked_again_about_a_host(tmp_path: Path, monkeypatch: 
             await pilot.press("enter")
             await ready(pilot, lambda: "other questions are being answered" in text(app))
             is_busy.clear()
-            await ready(pilot, lambda: "3 windows, reported in 3" in text(app))
+            await ready(pilot, lambda: "3 windows, super host in 3" in text(app))
         feed.close()
 
     with serving(view) as web:

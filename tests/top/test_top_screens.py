@@ -22,7 +22,7 @@ from superhosts.views.board import Board, Shown, points_of
 from superhosts.views.folder import BusyError
 from superhosts.views.view import View
 from top import scene
-from top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, SceneFeed, make_view, ready, row
+from top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
 
 
 def drive(app: TopApp, act: Callable[[Any], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
@@ -90,7 +90,7 @@ def test_the_picture_of_the_documentation_is_up_to_date() -> None:
     ],
 )
 def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         shown = lines(app)
@@ -103,7 +103,7 @@ def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> No
 
 
 def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         assert "17,832 – 18,972" in "\n".join(lines(app))
@@ -117,7 +117,7 @@ def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
 def test_a_long_title_leaves_room_for_the_window() -> None:
     view = make_view()
     view.title = "sketches /srv/" + "long/" * 40 + "archive"
-    app = TopApp(SceneFeed(view))
+    app = TopApp(LocalFeed(view))
 
     async def act(pilot: Any) -> None:
         assert re.match(r" ….*/archive  2026-11-14 14:55–15:00 UTC +missing: lon  1 alert  ● live", lines(app)[0])
@@ -240,7 +240,7 @@ def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
 
 @pytest.mark.slow
 def test_sorting_goes_through_the_columns_that_are_shown() -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         await press(pilot, "s")
@@ -269,7 +269,7 @@ def test_sorting_goes_through_the_columns_that_are_shown() -> None:
     ],
 )
 def test_filters(words: str, found: list[str]) -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         await press(pilot, "slash")
@@ -286,7 +286,7 @@ def test_filters(words: str, found: list[str]) -> None:
 
 @pytest.mark.slow
 def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         await press(pilot, "slash", *"mashq")
@@ -311,7 +311,7 @@ def test_the_page_of_a_host_follows_its_newest_window() -> None:
         assert "999 peers" in "\n".join(lines(app))
         put(board, 1, [row("10.0.0.1", "", "", 4321, 0.03, ())])
         await ready(pilot, lambda: "4,321 peers" in "\n".join(lines(app)))
-        assert "2 windows, reported in 2" in "\n".join(lines(app))
+        assert "2 windows, super host in 2" in "\n".join(lines(app))
 
     drive(app, act)
 
@@ -336,7 +336,7 @@ def test_sketches_are_asked_for_a_host_once_a_window() -> None:
 
 
 def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         await press(pilot, "left", "left", "left", "down", "down", "enter")
@@ -477,7 +477,7 @@ def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monk
         feed.is_busy = False
         if by_hand:
             await press(pilot, "r")
-        await ready(pilot, lambda: "36 windows, reported in 36" in "\n".join(lines(app)))
+        await ready(pilot, lambda: "36 windows, super host in 36" in "\n".join(lines(app)))
         assert "other questions" not in lines(app)[0]
         asked = feed.asked
         for _ in range(3):
@@ -502,7 +502,7 @@ def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkey
         await press(pilot, "enter")
         feed.is_busy = False
         view.board.put(scene.shown(WINDOWS - 1))  # the same window
-        await ready(pilot, lambda: "3 windows, reported in 3" in "\n".join(lines(app)))
+        await ready(pilot, lambda: "3 windows, super host in 3" in "\n".join(lines(app)))
         assert feed.asked == 2
 
     drive(app, act)
@@ -511,7 +511,7 @@ def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkey
 def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 0.1)
     failures = [LinkError("no answer")] * 3
-    feed = SceneFeed(make_view())
+    feed = LocalFeed(make_view())
     plain = feed.list_sites
 
     def list_sites() -> Any:
@@ -544,7 +544,7 @@ def test_all_screens_have_what_a_screen_needs() -> None:
 
 
 def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
-    app = TopApp(SceneFeed(make_view()))
+    app = TopApp(LocalFeed(make_view()))
 
     async def act(pilot: Any) -> None:
         await app.screen.query("*").remove()
@@ -557,7 +557,7 @@ def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
 def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen goes over ssh, perhaps from far away."""
     view = make_view()
-    app = TopApp(SceneFeed(view))
+    app = TopApp(LocalFeed(view))
 
     async def act(pilot: Any) -> None:
         drawn: list[Any] = []

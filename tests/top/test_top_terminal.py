@@ -119,7 +119,7 @@ def test_a_folder_of_sketches(archive: Path) -> None:
         top.press("[")
         top.until("1 window back", "12:10–12:15")
         top.press("\r")
-        top.until("95 % interval", "4 windows, reported in")
+        top.until("95 % interval", "4 windows, super host in")
         top.press("\x1b")
         top.until("host", "sort")
         top.press("q")
@@ -150,7 +150,8 @@ def test_a_state_folder_of_a_hub(archive: Path) -> None:
     sites = {"ams": {"seen": NOON / 1e9, "version": "1.0\x1b[2J"}, "fra": {"seen": None, "mismatch": "too old"}}
     (archive / "status.json").write_text(json.dumps({"sites": sites}))
     with on_terminal(archive, "--threshold", "100", "--key-file", "public") as top:
-        top.until("10.0.0.1", "● live")
+        top.until("10.0.0.1", "● newest, ", " ago")
+        assert "● live" not in top.text
         top.press("h")
         top.until("Sites: 2", "fra", "too old", r"1.0\x1b[2J")
         top.press("q")

@@ -14,10 +14,11 @@ from superhosts.alerts.machine import Policy
 from superhosts.alerts.store import AlertStore
 from superhosts.errors import UsageError
 from superhosts.pairs import Window
+from superhosts.reports.base import Report
 from superhosts.selection import Selection
 from superhosts.views import board as boards
 from superhosts.views import folder as folders
-from superhosts.views.board import Board, Shown
+from superhosts.views.board import Board, Shown, shown_of
 from superhosts.views.filling import Filling
 from superhosts.views.folder import BusyError, Question, SketchFolder
 from superhosts.views.view import CLOSED_ALERTS, View, accuracy
@@ -234,6 +235,46 @@ def test_a_window_that_others_report_is_left_alone(archive: Path) -> None:
     assert [shown.title == "by the hub" for shown in board.windows()] == [True, False, False]
 
 
+def test_hosts_that_fill_a_list_are_no_super_hosts(archive: Path) -> None:
+    view = view_of(archive)
+    wanted = view.selection = lambda: Selection(250.0, 10, either=True)
+    view.board = Board()
+    Filling(view.board, SketchFolder(archive), wanted).fill()
+    assert [(each["hosts"], each["super_hosts"]) for each in view.windows()] == [(3, 1), (2, 1), (2, 1)]
+    assert view.window()["title"].startswith("top 2 hosts, 1 with at least 250 peers;")
+    assert view.ask(Question(wanted()))["title"].startswith("top 3 hosts, 1 with at least 250 peers;")
+    assert [point["reported"] for point in view.host("10.1.0.3")["points"]] == [False] * 3
+    assert [point["reported"] for point in view.host("10.0.0.1")["points"]] == [True] * 3
+    wanted = view.selection = lambda: Selection(top=1)
+    view.board = Board()
+    Filling(view.board, SketchFolder(archive), wanted).fill()
+    assert [(each["hosts"], each["super_hosts"]) for each in view.windows()] == [(1, None)] * 3
+
+
+def test_a_saturated_host_is_a_super_host() -> None:
+    rows = [
+        {"host": host, "side": "inner", "direction": "any", "peers": peers, "peers_low": 90, "peers_high": peers}
+        for host, peers in (("10.0.0.1", None), ("10.0.0.2", 100), ("10.0.0.3", 99))
+    ]
+    shown = shown_of(Report(rows=rows, threshold=100.0))
+    assert (shown.hosts, shown.super_hosts) == (3, 2)
+
+
+def test_a_view_is_live_while_its_newest_window_is_of_now() -> None:
+    now = noon = NOON / 1e9
+    view = View("watch", Board(), lambda: WANTED, is_live=True, clock=lambda: now)
+    assert (view.summary()["live"], view.state()["live_until"]) == (False, 0.0)  # no window yet
+    view.board.put(Shown(Window(NOON - LENGTH, NOON), 0, ()))
+    for later, is_live in ((0.0, True), (890.0, True), (910.0, False), (-400.0, False)):
+        now = noon + later
+        assert view.summary()["live"] == is_live  # the last one: it is of the future
+    view.board.put(Shown(Window(NOON, NOON + 10**9), 0, ()))  # of a second
+    now = noon + 290.0
+    assert view.summary()["live"]
+    view.is_live = False
+    assert not view.summary()["live"]
+
+
 def test_a_hosts_past_also_has_windows_in_which_it_was_not_reported(archive: Path) -> None:
     view = view_of(archive)
     view.selection = lambda: Selection(250.0)
@@ -325,6 +366,12 @@ def test_accuracy_is_that_of_typical_rows() -> None:
     ]
     assert accuracy(rows) == {"peers": 100, "share": 0.1}
     assert accuracy(rows[3:]) is None
+
+
+def test_some_estimates_are_not_all_counted_exactly() -> None:
+    exact = [{"peers": 100, "peers_low": 100, "peers_high": 100}] * 3
+    assert accuracy(exact) == {"peers": 100, "share": 0.0}
+    assert accuracy([*exact, {"peers": 10, "peers_low": 9, "peers_high": 11}]) == {"peers": 10, "share": 0.1}
 
 
 def test_what_a_view_lacks_is_told(archive: Path) -> None:

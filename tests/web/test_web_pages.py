@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,10 @@ import pytest
 import superhosts as sh
 from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
 from cli.test_hosts import NOON, save
-from dashboards import KNOWN, LENGTH, Shown, report, row, rows_of, seen_at, serving
+from commands import Run
+from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_at, serving
+from superhosts.cli._folderview import folder_view
+from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.fleet.roster import WRONG
 from superhosts.pairs import Part
 from superhosts.selection import Selection
@@ -24,6 +26,7 @@ from superhosts.views.view import View
 from superhosts.web.access import Access
 from superhosts.web.answers import LONGEST_WHY
 from superhosts.web.server import WebServer
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -85,6 +88,82 @@ def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> N
     label = page.locator(".plot").first.get_attribute("aria-label")
     assert label is not None
     assert label.startswith("Super hosts in 24 windows: between")
+
+
+def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, tmp_path: Path, run: Run) -> None:
+    """The capture of the README, whose largest hosts are shown, too. It is of another year."""
+    capture = Path(__file__).parents[1] / "first_hour" / "captures" / "office.pcap.gz"
+    run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
+    view, stop = folder_view(tmp_path, WantedOptions(), naming=NamesOptions()), threading.Event()
+    view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
+    view.start_filling(stop, lambda _: None, follow=False)
+    wait_for(lambda: len(view.windows()) == 2, view.summary)
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector(".link.up")
+        assert len(hosts(page)) > 2
+        assert (page.inner_text("h1"), page.inner_text("#link")) == ("2 super hosts", "Connected")
+        told = page.inner_text(".time")
+        assert told.startswith("2 Mar 2026, 09:05 – 09:10 UTC, ended 50 d ago · top ")
+        assert " hosts, 2 with at least 1,024 peers" in told
+        assert page.locator("caption").inner_text().startswith("Largest hosts, 2 Mar 2026")
+        graph = page.locator(".plot").first.get_attribute("aria-label")
+        assert graph == "Super hosts in 2 windows: between 0 and 2, 2 in the newest."
+        page.get_by_role("button", name="Earlier window").click()
+        page.wait_for_selector("text=0 super hosts")
+        assert "none with at least 1,024 peers" in page.inner_text(".time")
+        page = visit.open("host/10.20.0.53")
+        page.wait_for_selector("text=All windows")
+        assert _fact(page, "Super host in") == "0 windows of 2 known"
+        rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
+        assert [each.split("\t")[-1] for each in rows] == ["below the threshold"] * 2
+        page = visit.open("host/10.20.4.17")
+        page.wait_for_selector("text=All windows")
+        assert _fact(page, "Super host in") == "1 window of 2 known"
+        visit.close()
+
+
+def test_the_largest_hosts_alone_are_no_super_hosts(browser: BrowserContext) -> None:
+    view = View("watch local", Board(), lambda: Selection(top=2))
+    view.board.write(report(1, [row("10.0.0.1", 7, 1), row("10.0.0.2", 5, 1)], threshold=None))
+    with serving(view) as web:
+        visit = Visit(browser, web.url)
+        page = visit.open()
+        page.wait_for_selector("text=2 largest hosts")
+        assert "Super" not in page.inner_text("main")
+        visit.close()
+
+
+def test_a_window_is_live_until_the_next_ones_are_overdue(visit: Visit, shown: Shown) -> None:
+    late, clock = 0.0, shown.view.clock
+    shown.view.clock = lambda: clock() + late
+    page = visit.open()
+    page.wait_for_selector("#link:text-is('Live')")
+    assert "ended" not in page.inner_text(".time")
+    late = 86400.0
+    page = visit.open()
+    page.wait_for_selector("#link:text-is('Connected')")
+    assert "ended 24 h ago" in page.inner_text(".time")
+    late, shown.next = 0.0, shown.next + 288  # the same time
+    shown.add()
+    page.wait_for_selector("#link:text-is('Live')")
+    page.wait_for_selector(".time:not(:has-text('ended'))")
+
+
+def test_only_what_is_missing_is_a_warning(visit: Visit, shown: Shown) -> None:
+    shown.add(notes=["3 of 3 sites"])
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    assert page.locator(".notice").count() == 0
+    sites = {"sites": SITES[:2], "missing": SITES[2:], "refused": {"lon": "it is not known here"}}
+    shown.add(**sites, revision=2, notes=["2 of 3 sites: missing nyc; refused lon (it is not known here), revision 2"])
+    page.wait_for_selector(".notice")
+    assert page.locator(".notice").all_inner_texts() == [
+        "Missing in this window: nyc",
+        "refused lon: it is not known here",
+        "Revision 2: this window was reported before, with less.",
+    ]
 
 
 def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> None:
@@ -290,7 +369,7 @@ def test_a_host_that_is_not_reported_is_asked_for(visit: Visit) -> None:
     page.wait_for_selector("text=All windows")
     rows = page.locator("section:has(caption:text('All windows')) tbody tr")
     assert rows.count() == 4
-    assert "not reported" in rows.first.inner_text()
+    assert "below the threshold" in rows.first.inner_text()
 
 
 def test_a_host_that_was_not_seen_was_not_counted_exactly(visit: Visit) -> None:
@@ -310,12 +389,12 @@ def test_a_host_of_several_directions(visit: Visit, shown: Shown) -> None:
     facts = page.locator(".facts").first
     page.wait_for_selector(".facts >> text=2,500")
     assert _fact(page, "Most, in this time") == "3,000"
-    assert _fact(page, "Reported in") == "3 windows of 3 known"
+    assert _fact(page, "Super host in") == "3 windows of 3 known"
     assert page.get_by_role("heading", name="Looks like").count() == 0
     page.get_by_label("Side and direction").select_option("inner, out")
     assert _fact(page, "Peers, last known").startswith("8,000")
     assert _fact(page, "Most, in this time") == "9,000"
-    assert _fact(page, "Reported in") == "2 windows of 2 known"
+    assert _fact(page, "Super host in") == "2 windows of 2 known"
     assert "Seen at" not in facts.inner_text()
 
 
@@ -332,10 +411,10 @@ def test_windows_whose_rows_are_not_kept(visit: Visit, shown: Shown) -> None:
     page = visit.open("host/10.2.7.66")
     page.wait_for_selector("text=All windows")
     rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
-    assert [each.split("\t")[-1] for each in rows[:3]] == ["not kept", "not reported", "reported"]
+    assert [each.split("\t")[-1] for each in rows[:3]] == ["not kept", "not reported", "super host"]
     assert page.inner_text(".readout").endswith(", not kept")
     assert page.inner_text(".notice") == found["notes"][0]
-    assert _fact(page, "Reported in") == "8 windows of 10 known; 1 not kept"
+    assert _fact(page, "Super host in") == "8 windows of 10 known; 1 not kept"
 
 
 class Slow:
@@ -545,7 +624,7 @@ def test_others_see_a_mute(visit: Visit, browser: BrowserContext, web: WebServer
 
 
 def test_when_sites_were_heard_is_told_by_the_clock_of_the_server(visit: Visit, shown: Shown) -> None:
-    shown.sites["ams"]["seen"] = time.time() - 3.5 * 3600
+    shown.sites["ams"]["seen"] = shown.view.clock() - 3.5 * 3600
     visit.page.clock.set_fixed_time("2001-01-01T00:00:00Z")
     page = visit.open("sites")
     page.wait_for_selector("tr:has-text('ams') >> text=3 h ago")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import http.client
 import json
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -366,6 +368,45 @@ def test_large_heads_are_refused(web: WebServer) -> None:
     assert ask(web, "/api/summary").status == 200
 
 
+def test_large_heads_that_come_at_once_are_refused(web: WebServer) -> None:
+    """The parser of HTTP has a limit for heads that are not complete: one read may bring a longer one."""
+    fine = f"GET /api/summary HTTP/1.1\r\nHost: {web.place}\r\n"
+    large = fine + 60 * f"X: {1000 * 'x'}\r\n" + "\r\n"
+    line = f"GET /api/summary?{'x' * app.LARGEST_HEAD} HTTP/1.1\r\nHost: {web.place}\r\n\r\n"
+    almost = f"{fine}X: {'x' * (app.LARGEST_HEAD - 200)}\r\nConnection: close\r\n\r\n"
+    for sent, status in ((large, 431), (f"{fine}\r\n{large}", 431), (line, 431), (almost, 200)):
+        found = _all_of(web, sent.encode())
+        assert found.rpartition(b"HTTP/1.1 ")[2][:3] == str(status).encode()
+        assert found.count(b"HTTP/1.1 ") == sent.count("HTTP/1.1")
+
+
+def test_two_lengths_of_a_body_end_the_connection(web: WebServer) -> None:
+    """Content-Length beside Transfer-Encoding: what follows may be a request that somebody smuggles (RFC 9112, 6.1)."""
+    head = f"POST /api/unmute HTTP/1.1\r\nHost: {web.place}\r\nContent-Type: application/json\r\n"
+    body = '{"host": "10.0.0.1"}'
+    chunked = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
+    next_one = f"GET /api/summary HTTP/1.1\r\nHost: {web.place}\r\n\r\n"
+    for lengths in (
+        f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4",
+    ):
+        found = _all_of(web, f"{head}{lengths}\r\n\r\n{chunked}{next_one}".encode())
+        assert found.startswith(b"HTTP/1.1 400")
+        assert b"Transfer-Encoding" in found
+        assert found.count(b"HTTP/1.1 ") == 1
+
+
+def _all_of(web: WebServer, sent: bytes) -> bytes:
+    """Send, and return all that comes until the other end closes."""
+    with socket.create_connection(web.place, timeout=60) as client:
+        client.sendall(sent)
+        found = b""
+        with contextlib.suppress(ConnectionResetError):  # what it has not read, when it closes
+            while piece := client.recv(1 << 16):
+                found += piece
+        return found
+
+
 @pytest.mark.slow
 def test_slow_clients_are_cut() -> None:
     """Neither an idle connection, nor half a head, nor half a body stays; others are answered meanwhile."""
@@ -421,17 +462,35 @@ def test_a_piece_of_an_answer_that_is_not_taken_ends_it() -> None:
 
 
 def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has shown the token keeps a connection; of the others the oldest makes room for the next."""
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
-    with serving(empty_view()) as web:
-        held = [socket.create_connection(web.place, timeout=120) for _ in range(5)]
-        wait_for(lambda: len(web._server.server_state.connections) == 5, "all are taken")
+    with serving(empty_view(), token=TOKEN) as web:
+        connections = web._server.server_state.connections
+        strangers = [socket.create_connection(web.place, timeout=120) for _ in range(5)]
+        wait_for(lambda: len(connections) == 5, "all are taken")
+        known = [Stream(web, Authorization=f"Bearer {TOKEN}") for _ in range(5)]
+        assert [stream.next()["changed"] for stream in known] == [0] * 5
+        assert [_left(client) for client in strangers] == [b""] * 5
         with socket.create_connection(web.place, timeout=120) as beyond:
             assert _left(beyond) == b""
-        held.pop().close()
-        wait_for(lambda: len(web._server.server_state.connections) == 4, "one has gone")
-        assert ask(web, "/api/summary").status == 200
-        for client in held:
-            client.close()
+        known.pop().close()
+        wait_for(lambda: len(connections) == 4, "one has gone")
+        assert ask(web, "/api/summary", Authorization=f"Bearer {TOKEN}").status == 200
+        for each in (*known, *strangers):
+            each.close()
+
+
+def test_strangers_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 50)
+    with contextlib.ExitStack() as held, serving(empty_view(), token=TOKEN, reading=1e6) as web:
+        for number in range(200):
+            client = held.enter_context(socket.create_connection(web.place, timeout=120))
+            if number % 3:
+                with contextlib.suppress(OSError):  # it made room for others already
+                    client.sendall((b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")[number % 3])
+        assert ask(web, "/api/summary", Authorization=f"Bearer {TOKEN}").status == 200
+        assert ask(web, "/").status == 401  # the page that asks for the token
+        wait_for(lambda: len(web._server.server_state.connections) <= server.MOST_CONNECTIONS, "the limit holds")
 
 
 def _left(client: socket.socket) -> bytes:
@@ -445,9 +504,9 @@ def _left(client: socket.socket) -> bytes:
 class Stream:
     """A viewer's stream of events."""
 
-    def __init__(self, web: WebServer) -> None:
+    def __init__(self, web: WebServer, **headers: str) -> None:
         self.connection = http.client.HTTPConnection(web.place.host, web.place.port, timeout=120)
-        self.connection.request("GET", "/api/events")
+        self.connection.request("GET", "/api/events", headers=headers)
         self.response = self.connection.getresponse()
 
     def next(self) -> Any:
@@ -470,9 +529,9 @@ def test_a_hundred_viewers_hear_of_a_window() -> None:
     with serving(view) as web:
         streams = [Stream(web) for _ in range(100)]
         assert {stream.response.getheader("Content-Type") for stream in streams} == {"text/event-stream; charset=utf-8"}
-        assert [stream.next() for stream in streams] == [{"changed": 0, "reading": []}] * 100
+        assert [stream.next() for stream in streams] == [{"changed": 0, "live_until": 0.0, "reading": []}] * 100
         view.board.write(report(1, rows_of(1)))
-        assert [stream.next() for stream in streams] == [{"changed": 1, "reading": []}] * 100
+        assert [stream.next() for stream in streams] == [{"changed": 1, "live_until": 0.0, "reading": []}] * 100
         for stream in streams:
             stream.close()
         wait_for(lambda: web._changes.viewers == 0, "all viewers have gone")
@@ -516,6 +575,30 @@ def test_there_is_a_limit_of_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ask(web, "/api/events").status == 503
         for stream in streams:
             stream.close()
+        wait_for(lambda: web._changes.viewers == 0, "both have gone")
+
+
+def test_viewers_that_come_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_VIEWERS", 10)
+    with contextlib.ExitStack() as held, serving(empty_view()) as web:
+        clients = [held.enter_context(socket.create_connection(web.place, timeout=120)) for _ in range(40)]
+        assert web._changes._loop is not None
+        sent, taken = threading.Event(), threading.Event()
+        web._changes._loop.call_soon_threadsafe(lambda: [taken.set(), sent.wait(60)])  # meanwhile all requests come
+        assert taken.wait(60)
+        for client in clients:
+            client.sendall(f"GET /api/events HTTP/1.1\r\nHost: {web.place}\r\n\r\n".encode())
+        sent.set()
+        statuses = [client.recv(12) for client in clients]
+        assert Counter(statuses) == {b"HTTP/1.1 200": 10, b"HTTP/1.1 503": 30}
+
+
+def test_a_viewer_that_never_reads_its_stream_is_forgotten() -> None:
+    seen = changes.Changes(dict)
+    streams = [seen.stream() for _ in range(3)]
+    assert seen.viewers == 3
+    del streams
+    assert seen.viewers == 0
 
 
 def test_one_window_is_made_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:

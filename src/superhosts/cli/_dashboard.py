@@ -58,7 +58,7 @@ class Dashboard:
 
         def view() -> View:
             return View(
-                f"hub {options.site}",
+                "hub" if options.site == "hub" else f"hub {options.site}",
                 board,
                 lambda: merging.settings.selection,
                 is_live=True,

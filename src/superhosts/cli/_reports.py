@@ -37,6 +37,7 @@ def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[s
         window=result.window,
         revision=result.revision,
         title=which_hosts(selection, outcome),
+        threshold=selection.threshold,
         is_incomplete=is_incomplete(selection, outcome),
         notes=[note for note, holds in notes.items() if holds],
     )

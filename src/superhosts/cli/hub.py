@@ -315,6 +315,7 @@ def with_title(result: HubReport, selection: Selection) -> HubReport:
     return replace(
         result,
         title=which_hosts(selection, outcome),
+        threshold=selection.threshold,
         is_incomplete=is_incomplete(selection, outcome),
         notes=[f"{result.attendance}{again}"],
     )

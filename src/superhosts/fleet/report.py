@@ -55,6 +55,11 @@ class HubReport(Report):
         text = f"{len(self.sites)} of {total}" + (f": missing {', '.join(self.missing)}" if self.missing else "")
         return text + "".join(f"; refused {site} ({reason})" for site, reason in self.refused.items())
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What `sites`, `missing` and `revision` do not tell: which sites were refused."""
+        return [f"refused {site}: {reason}" for site, reason in self.refused.items()]
+
 
 class Members(NamedTuple):
     """What a report is made of besides the union: who took part, and where the sites' own sketches are."""

@@ -21,11 +21,12 @@ def answer(
     found, left_out = selection.search(asked)
     largest = None if found else next(iter(asked.top(1)), None)
     counts = next((part.counts for part in sketch.parts), "hosts")
-    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out, counts=counts)
+    outcome = Outcome(len(found), selection.reached(found), largest, sketch.least_listed, left_out, counts)
     return Report(
         rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
         window=window,
         title=which_hosts(selection, outcome),
+        threshold=selection.threshold,
         is_incomplete=is_incomplete(selection, outcome),
         notes=([PARTIAL] if sketch.partial else []) + _unnamed(found),
     )

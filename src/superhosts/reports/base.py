@@ -34,8 +34,14 @@ class Report:
     window: Window | None = None
     revision: int = 1  # 2 and more: the window is reported again, with these rows instead of the earlier ones
     title: str = ""  # which hosts the rows are, for people: "5 of 92 hosts with at least 500 peers"
+    threshold: float | None = None  # peers of a super host; rows with fewer are the largest others. None: not asked for
     is_incomplete: bool = False  # hosts are left out, or could not be listed, and the title says so
     notes: Sequence[str] = ()  # what else people should know: "partial: interrupted"
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The notes that no other field has: of a window that was reported again, `revision` tells."""
+        return [note for note in self.notes if note != f"revision {self.revision}"]
 
     @property
     def heading(self) -> str:

@@ -80,7 +80,7 @@ def _all(check: Check, *names: str) -> dict[str, Check]:
 _texts = _perhaps(_many(_text))
 _window = {
     **_all(_perhaps(_number), "start", "end"),
-    "hosts": _perhaps(_count),
+    **_all(_perhaps(_count), "hosts", "super_hosts", "revision"),
     "largest": _perhaps(_object({}, _all(_perhaps(_count), "peers", "low"))),
     "title": _text,
     **_all(_texts, "notes", "sites", "missing"),
@@ -116,7 +116,12 @@ _site = _object({"site": _text}, {**_site_numbers, **_all(_text, "in_window", "v
 ANSWERS: dict[str, Check] = {  # by the name of the question
     "summary": _object(
         {"can": _object({})},
-        {"title": _text, "now": _perhaps(_number), "reading": _texts, "newest": _perhaps(_object({}, _window))},
+        {
+            "title": _text,
+            **_all(_perhaps(_number), "now", "live_until"),
+            "reading": _texts,
+            "newest": _perhaps(_object({}, _window)),
+        },
     ),
     "windows": _many(_object({}, _window)),
     "window": _object({"rows": _many(_row)}, _window),

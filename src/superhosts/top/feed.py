@@ -103,6 +103,7 @@ class Snapshot(NamedTuple):
     windows: list[Json]  # the oldest first, without rows
     shown: Json | None  # the window that is looked at, with rows; None: there is none yet
     alerts: tuple[str, ...] | None  # the hosts of open alerts; None: no alerts are kept
+    taken: float = 0.0  # when, by the clock of `Looker`
 
 
 class Looker:
@@ -123,6 +124,7 @@ class Looker:
     def look(self, wanted: Span | None = None) -> Snapshot:
         """Return what there is now; `wanted`: another window than the newest."""
         summary = self.feed.summary()
+        taken = self._clock()
         newest: Json | None = summary.get("newest")
         now = self._clock()
         last = self._windows[-1] if self._windows else None
@@ -139,7 +141,7 @@ class Looker:
         if summary.get("can", {}).get("alerts"):
             found = self.feed.list_alerts().get("alerts") or ()
             alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
-        return Snapshot(summary, list(self._windows), shown, alerts)
+        return Snapshot(summary, list(self._windows), shown, alerts, taken)
 
 
 def span_of(window: Json) -> Span | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -66,7 +67,31 @@ def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
     back = windows_back(snapshot, where.wanted)
     if back:
         return Text(f"◂ {counted(back, 'window')} back", BOLD)
-    return Text("● live", "green") if snapshot.summary.get("live") else Text("● newest", DIM)
+    if is_live(snapshot):
+        return Text("● live", "green")
+    newest = span_of(snapshot.summary.get("newest") or {})
+    return Text("● newest" if newest is None else f"● newest, {age_text(now_of(snapshot) - newest[1])} ago", DIM)
+
+
+def now_of(snapshot: Snapshot) -> float:
+    """Return the time of the other side's clock, in seconds since 1970."""
+    now = snapshot.summary.get("now")
+    return time.time() if now is None else float(now) + time.monotonic() - snapshot.taken
+
+
+def is_live(snapshot: Snapshot) -> bool:
+    """Return True if windows are added, and the newest is of now."""
+    until = snapshot.summary.get("live_until")  # None: an earlier release
+    return bool(snapshot.summary.get("live")) and (until is None or now_of(snapshot) < until)
+
+
+def age_text(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    seconds = max(seconds, 0.0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def windows_back(snapshot: Snapshot, wanted: Span | None) -> int:
@@ -132,6 +157,8 @@ def _reading(snapshot: Snapshot) -> list[str]:
 
 def _which(shown: Json, rows: int, where: Where) -> Text:
     notes = [printable(note) for note in shown.get("notes") or ()]
+    if (revision := shown.get("revision") or 1) > 1:
+        notes.append(f"revision {revision}")
     title = printable(shown.get("title") or counted(shown.get("hosts") or 0, "host"))
     text = Text().append(title, DIM)
     if where.words:

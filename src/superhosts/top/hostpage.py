@@ -26,13 +26,15 @@ def host_page(answer: Json, row: HostRow | None, width: int) -> Text:
     rows = host_rows(answer.get("rows") or ())
     same = [each for each in rows if row is None or (each.side, each.direction) == (row.side, row.direction)]
     chosen = row or next(iter(same or rows), None)
+    newest = same[0] if same else chosen
+    when = "" if newest == chosen else ", newest window"
     page = Text()
     for part in (
         _numbers(chosen),
         _past(answer, chosen, width),
-        _evidence(same[0] if same else chosen),
+        _evidence(newest, when),
         _others(rows, chosen),
-        _sites(same[0] if same else chosen),
+        _sites(newest, when),
         _alerts(answer.get("alerts") or ()),
     ):
         for line in part:
@@ -64,7 +66,8 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
     points = [point for point in answer.get("points") or () if _is_same(point, row)]
     bands = [Band(point["start"], point["end"], int(point["low"]), point["high"]) for point in points]
     reported = sum(bool(point.get("reported")) for point in points)
-    title = Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, reported in {reported:,}", DIM)
+    what = "reported" if answer.get("threshold") is None else "super host"
+    title = Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, {what} in {reported:,}", DIM)
     yield title
     for note in answer.get("notes") or ():
         yield Text(printable(note), WARNING)
@@ -86,12 +89,12 @@ def _is_same(point: Json, row: HostRow | None) -> bool:
     return row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
 
 
-def _evidence(row: HostRow | None) -> Iterator[Text]:
+def _evidence(row: HostRow | None, when: str) -> Iterator[Text]:
     found = None if row is None else row.row.get("evidence")
     if not isinstance(found, dict):
         return
     whole = "all pairs" if found.get("complete") else "a sample"
-    yield Text().append("Evidence", BOLD).append(f"   {counted(found.get('pairs') or 0, 'pair')}, {whole}", DIM)
+    yield Text().append(f"Evidence{when}", BOLD).append(f"   {counted(found.get('pairs') or 0, 'pair')}, {whole}", DIM)
     failed = f"{_share(found.get('failed'))} of {counted(found.get('attempts') or 0, 'attempt')}"
     yield Text(f"answered {_share(found.get('answered'))}   opened {_share(found.get('opened'))}   failed {failed}")
     each = (printable(found.get(name, MISSING)) for name in ("packets_per_peer", "ports_per_peer"))
@@ -120,11 +123,11 @@ def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
         yield Text()
 
 
-def _sites(row: HostRow | None) -> Iterator[Text]:
+def _sites(row: HostRow | None, when: str) -> Iterator[Text]:
     sites = [] if row is None else row.row.get("sites") or []
     if not sites:
         return
-    yield Text("Sites", BOLD)
+    yield Text(f"Sites{when}", BOLD)
     for site in sites[:MOST_NAMED]:
         number = at_least(site.get("peers"), site.get("peers_low") or 0)
         yield Text(f"{printable(site.get('site'), 40):<20} ").append(f"{number:>10}", DIM)

@@ -11,7 +11,7 @@ from rich.text import Text
 from superhosts.text import counted, printable
 from superhosts.top.drawing import BOLD, DIM, WARNING, cut
 from superhosts.top.feed import Json
-from superhosts.top.heading import moment_text
+from superhosts.top.heading import age_text, moment_text
 from superhosts.top.hostpage import MISSING, alert_state
 from superhosts.units import format_size
 
@@ -140,14 +140,7 @@ def _ago(moment: Any, now: float) -> str:
 
 
 def _age(moment: Any, now: float) -> str:
-    """Return how long ago something was, in its largest unit."""
-    if _known(moment) is None:
-        return MISSING
-    seconds = max(now - moment, 0.0)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return MISSING if _known(moment) is None else age_text(now - moment)
 
 
 def _number(value: Any) -> str:

@@ -155,7 +155,8 @@ class HostScreen(AskingScreen):
         """Show the host, with the numbers of now unless somebody came from an older window."""
         if not self._is_old:
             same = [row for row in host_rows(answer.get("rows") or ()) if row.key == self._row.key]
-            self._row = same[0] if same else self._row
+            if same:
+                self._row, self._span = same[0], self._asked_in
         self._answer = answer
         self._draw()
 

@@ -38,12 +38,14 @@ class Shown(NamedTuple):
     """One window."""
 
     window: Window
-    hosts: int  # reported, of which the largest are kept
+    hosts: int  # reported, super hosts or not, of which the largest are kept
     points: tuple[Point, ...]
     rows: tuple[Row, ...] = ()  # of the newest window alone
     title: str = ""
     notes: tuple[str, ...] = ()
     revision: int = 1
+    threshold: float | None = None  # peers of a super host; None: the largest hosts were asked for, whatever they have
+    super_hosts: int | None = None  # of the hosts reported; None: without a threshold
     sites: tuple[str, ...] = ()  # of a hub's report
     missing: tuple[str, ...] = ()
 
@@ -111,18 +113,26 @@ def _end(shown: Shown) -> tuple[int, int]:
 
 def shown_of(report: Report) -> Shown:
     """Return what is shown of a report."""
-    rows = tuple(report.rows[:MOST_ROWS])
+    rows, threshold = tuple(report.rows[:MOST_ROWS]), report.threshold
+    others = sum(not reaches(row["peers"], threshold) for row in rows)  # They fill a short list: none is left out here.
     return Shown(
         window=report.window or NO_WINDOW,
         hosts=len(report.rows),
         points=tuple(points_of(rows)),
         rows=rows,
         title=report.title,
-        notes=tuple(report.notes),
+        notes=tuple(report.warnings),
         revision=report.revision,
+        threshold=threshold,
+        super_hosts=None if threshold is None else len(report.rows) - others,
         sites=_names(report, "sites"),
         missing=_names(report, "missing"),
     )
+
+
+def reaches(peers: int | None, threshold: float | None) -> bool:
+    """Return True if a host is a super host, or if it is not asked for how many peers it has."""
+    return threshold is None or peers is None or peers >= threshold
 
 
 def points_of(rows: Iterable[Row]) -> Iterable[Point]:

@@ -23,7 +23,7 @@ from superhosts.reports.rows import Row, known_peers
 from superhosts.selection import Selection
 from superhosts.text import counted
 from superhosts.units import SECOND
-from superhosts.views.board import Board, Point, Shown, name_of
+from superhosts.views.board import Board, Point, Shown, name_of, reaches
 from superhosts.views.filling import REST, Filling
 from superhosts.views.folder import Past, Question, SketchFolder
 from superhosts.views.naming import Annotate, unchanged
@@ -32,6 +32,10 @@ Json = dict[str, Any]
 CLOSED_ALERTS = 200  # that are listed
 MOST_ANSWERED = 10_000  # rows of an answer
 NEAR = 50  # rows around the median that say how exact the numbers are
+LIVE_WINDOWS, LIVE_SECONDS = (
+    3,
+    300.0,
+)  # after so many lengths of it, but not sooner, the newest window is not live any more
 
 
 @dataclass
@@ -47,6 +51,7 @@ class View:
     sites: Callable[[], list[Json]] | None = None  # what a hub knows of each site
     parts: Callable[[], Mapping[Part, PartState]] | None = None  # how full the sketch of the last window was
     annotate: Annotate = unchanged
+    clock: Callable[[], float] = time.time
     _filling: Filling | None = field(default=None, init=False)
 
     def start_filling(
@@ -69,14 +74,14 @@ class View:
 
     def summary(self) -> Json:
         """Return what it is, and its newest window without rows."""
-        newest, selection = self.board.newest, self.selection()
+        newest, selection, state, now = self.board.newest, self.selection(), self.state(), self.clock()
         return {
             "title": self.title,
             "version": __version__,
-            "live": self.is_live,
+            "live": state["live_until"] > now,
             "can": self.can,
-            **self.state(),
-            "now": time.time(),
+            **state,
+            "now": now,
             "threshold": selection.threshold,
             "top": selection.top,
             "askable": [] if self.folder is None else self.folder.sites(),
@@ -84,8 +89,17 @@ class View:
         }
 
     def state(self) -> Json:
-        """Return what all viewers hear after each change: a number, and what of the folder is not shown."""
-        return {"changed": self.board.version, "reading": [] if self._filling is None else self._filling.notes}
+        """Return what all viewers hear after each change: a number, how long it is live, and what is not shown."""
+        reading = [] if self._filling is None else self._filling.notes
+        return {"changed": self.board.version, "live_until": self._live_until(), "reading": reading}
+
+    def _live_until(self) -> float:
+        """Return until when the newest window is live; 0: it is not, as no windows are added or it is of the future."""
+        newest = self.board.newest
+        if not self.is_live or newest is None or newest.window.start > self.clock() * SECOND:
+            return 0.0
+        start, end = newest.window.start / SECOND, newest.window.end / SECOND
+        return end + max(LIVE_WINDOWS * (end - start), LIVE_SECONDS)
 
     def windows(self) -> list[Json]:
         """Return the windows that are known, the oldest first, with their largest hosts."""
@@ -111,11 +125,13 @@ class View:
     def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
         """Return one host: its newest row, and its peers in each window that was reported or can be asked.
 
-        `reported` of a point is None where the rows of that window are not kept, or not all of them.
+        `reported` of a point: True where it was one of the super hosts, or of the largest hosts if no threshold was
+        asked for; None where the rows of that window are not kept, or not all of them.
         """
+        threshold = self.selection().threshold
         windows = [shown for shown in self.board.windows() if shown.window.is_timed]
         points = [
-            _span(shown.window) | _numbers(point) | {"reported": True}
+            _span(shown.window) | _numbers(point) | {"reported": reaches(point.peers, shown.threshold or threshold)}
             for shown in windows
             for point in shown.points
             if point.host == host
@@ -130,6 +146,7 @@ class View:
         alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
         return {
             "host": host,
+            "threshold": threshold,
             "name": next((name_of(row) for row in rows), ""),
             "rows": rows,
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
@@ -193,7 +210,9 @@ class View:
 
 def accuracy(rows: Sequence[Row]) -> Json | None:
     """Return how exact the numbers of a window are: half the width of the intervals of typical rows, as a share."""
-    measured = sorted((row for row in rows if row["peers"] and row["peers_high"] is not None), key=known_peers)
+    numbers = [row for row in rows if row["peers"] and row["peers_high"] is not None]
+    estimates = [row for row in numbers if row["peers_low"] < row["peers_high"]]
+    measured = sorted(estimates or numbers, key=known_peers)
     middle = len(measured) // 2
     near = measured[max(middle - NEAR // 2, 0) : middle + NEAR // 2 + 1]
     if not near:
@@ -235,6 +254,7 @@ def _heading(shown: Shown) -> Json:
     return {
         **_span(shown.window),
         "hosts": shown.hosts,
+        "super_hosts": shown.super_hosts,
         "largest": None if largest is None else _numbers(largest) | {"host": largest.host, "name": largest.name},
         "title": shown.title,
         "notes": list(shown.notes),

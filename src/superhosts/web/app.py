@@ -24,6 +24,7 @@ from superhosts.web.answers import Answers, Content
 from superhosts.web.changes import MOST_VIEWERS, Changes
 from superhosts.web.pages import Page, read_pages
 
+LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
 LARGEST_BODY = 8 << 10
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -35,6 +36,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+CLOSE = {"Connection": "close"}
 GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
 POST_ROUTES = ("mute", "unmute")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -128,11 +130,19 @@ class Guard:
             refusal = _failure(scope["path"], error, self._say)
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
+    def has_token(self, scope: Scope) -> bool:
+        """Return True if a request brings the token, or none is needed."""
+        return self._access.has_token(Headers(scope=scope))
+
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that must not go on; None if it may."""
         headers, access = Headers(scope=scope), self._access
         if len(headers.getlist("host")) != 1 or not access.knows_host(headers["host"]):
             return _error(400, "this Host is not known here: open the dashboard by the address that it listens at")
+        if _head_size(scope) > LARGEST_HEAD:
+            return _error(431, f"more than {LARGEST_HEAD} bytes of headers", CLOSE)
+        if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1: perhaps smuggled
+            return _error(400, "Content-Length beside Transfer-Encoding", CLOSE)
         is_api = scope["path"].startswith("/api/")
         # Pages may be opened by a link of any page. A form without a referrer does not say where it comes from, and
         # whoever has the token may log anybody in.
@@ -141,6 +151,12 @@ class Guard:
         if is_api and not access.has_token(headers):
             return _error(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return None
+
+
+def _head_size(scope: Scope) -> int:
+    """Return the bytes of a request's line and headers. The parser limits only heads that come in pieces."""
+    line = len(scope["method"]) + len(scope.get("raw_path") or b"") + len(scope["query_string"]) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
 
 
 def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:

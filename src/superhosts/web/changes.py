@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from weakref import WeakSet
 
 MOST_VIEWERS = 256  # event streams at the same time
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
@@ -19,7 +20,9 @@ class Changes:
     def __init__(self, state: Callable[[], dict[str, Any]]) -> None:
         self._state = state
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._viewers: set[asyncio.Event] = set()
+        self._viewers: WeakSet[asyncio.Event] = (
+            WeakSet()
+        )  # A stream that is dropped unread is forgotten with its event.
         self._is_waking = False
         self.closing = False
 
@@ -51,10 +54,13 @@ class Changes:
         for event in self._viewers:
             event.set()
 
-    async def stream(self, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
-        """Yield server-sent events: the state at once, and after each change."""
+    def stream(self, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
+        """Count a viewer from now on, and return its events: the state at once, and after each change."""
         event = asyncio.Event()
         self._viewers.add(event)
+        return self._events(event, heartbeat)
+
+    async def _events(self, event: asyncio.Event, heartbeat: float) -> AsyncIterator[bytes]:
         try:
             event.set()
             while True:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,10 +22,9 @@ from superhosts.metrics.address import Place
 from superhosts.views.view import View
 from superhosts.web.access import Access
 from superhosts.web.answers import Answers
-from superhosts.web.app import make_app
+from superhosts.web.app import LARGEST_HEAD, Guard, make_app
 from superhosts.web.changes import Changes
 
-LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
 MOST_CONNECTIONS = 512
 READING = 10.0  # seconds for a client to send a whole request
 WRITING = 30.0  # seconds for a client to take a piece of its answer, and in which some of it must go
@@ -34,21 +33,27 @@ CLOSING = 3  # seconds for answers that are on their way at the end
 
 
 class Connection(H11Protocol):
-    """A connection that knows since when it has waited for its client."""
+    """A connection that knows since when it has waited for its client, and whether that has shown the token."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Begin to wait for a request. Beyond the limit, the oldest connection without the token makes room."""
         super().connection_made(transport)
-        self.waits_since: float | None = time.monotonic()
-        self.unsent, self.sent_at = 0, time.monotonic()
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
+        self.made_at = time.monotonic()
+        self.waits_since: float | None = self.made_at
+        self.unsent, self.sent_at = 0, self.made_at
+        self.has_token = False
+        connections: list[Any] = [each for each in self.connections if not each.transport.is_closing()]
+        if len(connections) > MOST_CONNECTIONS:
+            strangers = (each for each in connections if not each.has_token)
+            min(strangers, key=lambda each: each.made_at).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Wait for the rest of the request from its first byte on."""
         if self.waits_since is None and self._is_idle:
             self.waits_since = time.monotonic()
         super().data_received(data)
+        if not self.has_token and self.scope is not None:
+            self.has_token = cast(Guard, self.config.app).has_token(self.scope)
         if not self._is_idle and not self.cycle.more_body:
             self.waits_since = None
 
@@ -97,7 +102,6 @@ class WebServer:
             proxy_headers=False,
             server_header=False,
             h11_max_incomplete_event_size=LARGEST_HEAD,
-            limit_concurrency=MOST_CONNECTIONS + 1,  # beyond, `Connection` ends them
             timeout_keep_alive=20,
             timeout_graceful_shutdown=CLOSING,
         )

@@ -7,6 +7,7 @@ comes, the edge asks; the hub answers, or requests the sketch again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -173,6 +174,14 @@ class _Session:
             self._counters.connects += 1
             await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._receipt)
             await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._tell_last(link)
+
+    async def _tell_last(self, link: Link) -> None:
+        """Tell the hub what still waits here when the edge stops; nothing waits for its answer."""
+        headers = own(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+        await link.client.publish(f"superhosts.from.{self._site}.ask", b"[]", link.client.new_inbox(), headers)
+        await link.client.flush(1)
 
     async def _work(self, link: Link) -> None:
         await self._ask(link, [path.name for path in await asyncio.to_thread(self._spool.waiting)])

@@ -19,6 +19,7 @@ const SECTIONS = [
   { path: "alerts", title: "Alerts", page: AlertsPage, needs: "alerts" },
   { path: "sketch", title: "Sketch", page: SketchPage, needs: "parts" },
 ];
+const AGAIN = 20000; // milliseconds after which it is looked at again whether the newest window is live
 const THEMES = ["auto", "light", "dark"];
 
 const main = document.getElementById("main");
@@ -28,11 +29,13 @@ const context = {
   changed: 0,
   ahead: 0, // seconds of the server's clock before that of the browser
   now: () => Date.now() / 1000 + context.ahead,
+  isLive: () => context.now() < context.summary.live_until, // windows are added, and the newest is of now
   refresh: () => turns?.refresh(),
   restart: () => turns?.restart(),
   readSummary,
   fail,
 };
+let isUp = null; // whether the link works; null: it was not tried yet
 let page = null;
 let turns = null;
 
@@ -100,18 +103,21 @@ async function readSummary(signal = undefined) {
 async function change(state) {
   context.changed = state.changed;
   context.summary.reading = state.reading;
+  context.summary.live_until = state.live_until;
   try {
     if (!page?.readsWindows) await readSummary();
   } catch {
     return; // the link tells when it is back
   }
   turns?.refresh(true);
+  drawLink();
 }
 
-function drawLink(up) {
+function drawLink(up = isUp) {
+  isUp = up;
   const link = document.getElementById("link");
   link.className = `link ${up ? "up" : "down"}`;
-  if (up) show(link, context.summary?.live ? "Live" : "Connected");
+  if (up) show(link, context.summary && context.isLive() ? "Live" : "Connected");
   else show(link, "Link lost", h("span", { class: "rest" }, ", retrying …"));
 }
 
@@ -196,6 +202,7 @@ async function connect() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.restyle?.());
   route();
   listen(context.changed, change, drawLink);
+  setInterval(() => isUp && drawLink(), AGAIN);
 }
 
 begin();

@@ -17,8 +17,12 @@ const SPANS = [
 ];
 const ROWS = 100;
 
-// Whether a host was reported; of older windows only the largest hosts are kept, so that it may be unknown.
-const stateOf = (point) => (point.reported ? "reported" : point.reported === null ? "not kept" : "not reported");
+// Whether a host was a super host; of older windows only the largest hosts are kept, so that it may be unknown.
+function stateOf(point, threshold) {
+  if (point.reported) return threshold ? "super host" : "reported";
+  if (point.reported === null) return "not kept";
+  return point.peers !== null && point.peers < threshold ? "below the threshold" : "not reported";
+}
 
 export class HostPage {
   constructor(context, _, host) {
@@ -128,14 +132,15 @@ export class HostPage {
   }
 
   drawPast(points) {
-    const shown = points.map((point) => ({ start: point.start, end: point.end, value: point.peers, low: point.low, high: point.high, hollow: !point.reported, state: stateOf(point) }));
+    const { threshold } = this.context.summary;
+    const shown = points.map((point) => ({ start: point.start, end: point.end, value: point.peers, low: point.low, high: point.high, hollow: !point.reported, state: stateOf(point, threshold) }));
     const last = points.at(-1);
     this.chart.put(shown, null, last ? `Peers of ${this.host} in ${count(points.length, "window")}; in the last ${peersText(last.peers, last.low)}, interval ${interval(last.peers, last.low, last.high)}. The table below has all of them.` : "No windows.");
     this.chart.element.hidden = points.length === 0;
     this.past.hidden = points.length === 0;
     const newest = [...points].reverse().slice(0, ROWS);
     const columns = [[`Window (${zone})`, ""], ["Peers", "number"], ["95 % interval", "number"], ["State", ""]];
-    const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? stateOf(point) : h("span", { class: "muted" }, stateOf(point))]);
+    const rows = newest.map((point) => [span(point.start, point.end), peersText(point.peers, point.low), interval(point.peers, point.low, point.high), point.reported ? stateOf(point, threshold) : h("span", { class: "muted" }, stateOf(point, threshold))]);
     show(this.past, plainTable(points.length > ROWS ? `The last ${ROWS} of ${whole(points.length)} windows` : "All windows", columns, rows));
   }
 
@@ -159,8 +164,8 @@ function factsOf(row, points, summary) {
   if (!last) return [];
   const found = [
     [row ? "Peers, newest window" : "Peers, last known", peersText(last.peers, last.low), interval(last.peers, last.low, last.high)],
-    ["Most, in this time", whole(points.reduce((most, point) => Math.max(most, point.peers ?? point.low), 0))],
-    reportedOf(points),
+    ["Most, in this time", peersText(...mostOf(points))],
+    reportedOf(points, summary.threshold),
   ];
   if (summary.threshold) found.push(["Threshold", whole(summary.threshold)]);
   const names = row ? siteNames(row) : [];
@@ -168,10 +173,17 @@ function factsOf(row, points, summary) {
   return found;
 }
 
-function reportedOf(points) {
+// The peers of the window with the most, and the least that they are.
+function mostOf(points) {
+  const known = (point) => point.peers ?? point.low;
+  const most = points.reduce((one, other) => (known(other) > known(one) ? other : one), { peers: 0, low: 0 });
+  return [most.peers, most.low];
+}
+
+function reportedOf(points, threshold) {
   const unknown = points.filter((point) => point.reported === null).length;
   const more = [`of ${whole(points.length)} known`, unknown ? `${whole(unknown)} not kept` : ""].filter(Boolean).join("; ");
-  return ["Reported in", count(points.filter((point) => point.reported).length, "window"), more];
+  return [threshold ? "Super host in" : "Reported in", count(points.filter((point) => point.reported).length, "window"), more];
 }
 
 // Sites with numbers of their own.

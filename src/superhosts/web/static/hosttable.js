@@ -126,7 +126,7 @@ export class HostTable {
     this.drawHead(columns, scale);
     show(this.body, visible.map((row) => h("tr", {}, columns.map((column) => cell(column, row, scale)))));
     if (visible.length === 0) {
-      const text = this.rows.length ? "No host matches the filter." : "No host has as many peers as asked for.";
+      const text = this.rows.length ? "No host matches the filter." : "No host to report.";
       show(this.body, h("tr", {}, h("td", { colspan: columns.length, class: "empty" }, text)));
     }
     this.tally.textContent =

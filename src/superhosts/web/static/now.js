@@ -3,11 +3,17 @@
 import { get } from "./api.js";
 import { TimeChart } from "./charts.js";
 import { h, notices, say, show } from "./dom.js";
-import { count, interval, moment, peersText, span, whole } from "./format.js";
+import { ago, count, interval, moment, peersText, span, whole } from "./format.js";
 import { HostTable } from "./hosttable.js";
 import { zone } from "./zone.js";
 
 const MOST = 2016; // windows that are kept, as many as the server keeps
+const AGAIN = 20000; // milliseconds after which the age of the newest window is told again
+
+// How many super hosts a window has; if no threshold was asked for, how many hosts, which are the largest.
+const valueOf = (window) => window.super_hosts ?? window.hosts;
+const headline = (window) => (window.super_hosts === null ? count(window.hosts, "largest host") : count(window.super_hosts, "super host"));
+
 const same = (one, other) => one !== null && other !== null && one.start === other.start && one.end === other.end;
 
 export class NowPage {
@@ -28,10 +34,10 @@ export class NowPage {
     this.later = h("button", { type: "button", onclick: () => this.step(1), "aria-label": "Later window" }, "›");
     this.latest = h("button", { type: "button", onclick: () => this.choose(null) }, "Latest");
     this.hosts = new TimeChart({
-      title: "Super hosts in each window",
+      title: `${context.summary.threshold ? "Super hosts" : "Hosts reported"} in each window`,
       kind: "bars",
       onPick: (point) => this.choose(point),
-      describe: (point) => `${moment(point.start)}: ${count(point.value, "host")}`,
+      describe: (point) => `${moment(point.start)}: ${headline(point)}`,
     });
     this.largest = new TimeChart({
       title: "Peers of the largest host",
@@ -39,7 +45,8 @@ export class NowPage {
       onPick: (point) => this.choose(point),
       describe: (point) => `${moment(point.start)}: ${point.host === undefined ? "none" : `${point.host}, ${peersText(point.value, point.low)}`}`,
     });
-    this.table = new HostTable("Super hosts");
+    this.table = new HostTable("Hosts");
+    this.timer = setInterval(() => this.drawTime(), AGAIN);
     this.element = h(
       "div",
       { class: "page" },
@@ -63,7 +70,7 @@ export class NowPage {
     this.shown = shown;
     this.draw();
     if (newest && before !== null && shown !== null && !same(before, shown)) {
-      say(`new window, ${span(shown.start, shown.end)}: ${count(shown.hosts, "host")}`);
+      say(`new window, ${span(shown.start, shown.end)}: ${headline(shown)}`);
     }
   }
 
@@ -99,17 +106,14 @@ export class NowPage {
     this.latest.setAttribute("aria-pressed", String(this.wanted === null));
     if (shown === null) {
       this.heading.textContent = windows.length ? "This window is not known any more" : "No window yet";
-      this.time.textContent = windows.length ? "" : "The first one appears here when it closes.";
-    } else {
-      this.heading.textContent = count(shown.hosts, "super host");
-      this.time.textContent = shown.start === null ? shown.title : `${span(shown.start, shown.end)} ${zone} · ${shown.title}`;
-    }
+    } else this.heading.textContent = headline(shown);
+    this.drawTime();
     show(this.notes, notices([...this.context.summary.reading, ...notesOf(shown)]));
-    const [low, high] = [Math.min(...windows.map((each) => each.hosts)), Math.max(...windows.map((each) => each.hosts))];
+    const [low, high] = [Math.min(...windows.map(valueOf)), Math.max(...windows.map(valueOf))];
     this.hosts.put(
-      windows.map((each) => ({ start: each.start, end: each.end, value: each.hosts })),
+      windows.map((each) => ({ ...each, value: valueOf(each) })),
       shown,
-      windows.length ? `Super hosts in ${count(windows.length, "window")}: between ${whole(low)} and ${whole(high)}, ${whole(windows.at(-1).hosts)} in the newest.` : "No windows yet.",
+      windows.length ? `${this.context.summary.threshold ? "Super hosts" : "Hosts reported"} in ${count(windows.length, "window")}: between ${whole(low)} and ${whole(high)}, ${whole(valueOf(windows.at(-1)))} in the newest.` : "No windows yet.",
     );
     const newest = windows.at(-1)?.largest;
     this.largest.put(
@@ -117,8 +121,19 @@ export class NowPage {
       shown,
       newest ? `Peers of the largest host in ${count(windows.length, "window")}. In the newest it is ${newest.host} with ${peersText(newest.peers, newest.low)} peers, interval ${interval(newest.peers, newest.low, newest.high)}.` : "No hosts yet.",
     );
-    const caption = shown === null ? "Super hosts" : `Super hosts, ${span(shown.start, shown.end)}`;
-    this.table.put(shown === null ? [] : shown.rows, caption);
+    const kind = shown !== null && shown.super_hosts === shown.hosts ? "Super hosts" : "Largest hosts";
+    this.table.put(shown === null ? [] : shown.rows, shown === null ? "Hosts" : `${kind}, ${span(shown.start, shown.end)}`);
+  }
+
+  // Which window it is. Of the newest one, its age is told unless it is live.
+  drawTime() {
+    const { shown, windows, context } = this;
+    if (shown === null) this.time.textContent = windows.length ? "" : "The first one appears here when it closes.";
+    else if (shown.start === null) this.time.textContent = shown.title;
+    else {
+      const age = this.wanted === null && !context.isLive() ? `, ended ${ago(context.now() - shown.end)}` : "";
+      this.time.textContent = `${span(shown.start, shown.end)} ${zone}${age} · ${shown.title}`;
+    }
   }
 
   keys(key) {
@@ -135,6 +150,7 @@ export class NowPage {
   }
 
   close() {
+    clearInterval(this.timer);
     this.hosts.close();
     this.largest.close();
   }
@@ -148,7 +164,7 @@ function notesOf(shown) {
   if (shown === null) return [];
   const found = [...shown.notes];
   if (shown.missing.length) found.unshift(`Missing in this window: ${shown.missing.join(", ")}`);
-  if (shown.revision > 1) found.push(`Revision ${shown.revision}: a late sketch has changed this window.`);
+  if (shown.revision > 1) found.push(`Revision ${shown.revision}: this window was reported before, with less.`);
   if (!shown.whole && shown.rows.length < shown.hosts) found.push(`Of this older window the largest ${whole(shown.rows.length)} of ${count(shown.hosts, "host")} are kept.`);
   return found;
 }

@@ -22,8 +22,9 @@ export class SitesPage {
     const now = this.context.now();
     const missing = sites.filter((site) => site.in_window === false);
     const there = sites.filter((site) => site.in_window === true);
+    const { newest } = this.context.summary;
     this.line.textContent = sites.length
-      ? `${whole(there.length)} of ${count(there.length + missing.length, "site")} in the newest window${missing.length ? `; missing: ${missing.map((site) => site.site).join(", ")}` : ""}.`
+      ? newest === null ? `${count(sites.length, "site")}, and no window yet.` : `${whole(there.length)} of ${count(sites.length, "site")} in the newest window${missing.length ? `; missing: ${missing.map((site) => site.site).join(", ")}` : ""}.`
       : "No site was heard yet.";
     this.box.hidden = sites.length === 0;
     const columns = [["Site", ""], ["Newest window", ""], ["Heard", "number"], ["Its window until", "number"], ["Waiting there", "number"], ["Clock", "number"], ["Taken", "number"], ["Refused", "number"], ["Release", ""]];
@@ -44,7 +45,7 @@ function rowOf(site, now) {
     known(site.seen, (time) => ago(now - time)),
     known(site.window_end, (time) => (now - time < 86400 ? clock(time) : moment(time))),
     known(site.spool_sketches, () => waits),
-    known(site.clock, (clockOff) => h("span", { class: site.clock_wrong ? "chip warn" : "" }, `${clockOff >= 0 ? "+" : "−"}${Math.abs(clockOff).toFixed(1)} s`)),
+    known(site.clock, (clockOff) => h("span", { class: site.clock_wrong ? "chip warn" : "" }, `${clockOff > -0.05 ? "+" : "−"}${Math.abs(clockOff).toFixed(1)} s`)),
     known(site.accepted, whole),
     known(site.refused, (number) => (number ? h("span", { class: "chip warn" }, whole(number)) : "0")),
     known(site.version, (version) => h("span", { title: site.mismatch || "" }, version, site.mismatch ? " (differs)" : "")),

@@ -26,7 +26,7 @@ export class SketchPage {
 }
 
 function accuracyText(accuracy) {
-  if (accuracy === null) return ["No host was reported yet."];
+  if (accuracy === null) return ["No host of the newest window shows how exact its numbers are."];
   if (accuracy.share === 0) return ["All peers of the newest window were counted exactly."];
   const about = Math.round(accuracy.peers * accuracy.share);
   return [
