@@ -11,7 +11,7 @@ import typer
 
 from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
-from superhosts.cli._console import fail_with, say, say_error
+from superhosts.cli._console import fail_with, say, say_error, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -62,6 +62,7 @@ def scan(options: ScanOptions) -> None:
     """Scan, write the results, and exit with the status of the first error."""
     if options.verbose and options.quiet:
         raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
+    show_tracebacks(options.verbose)
     settings = make_settings(
         options.traffic,
         options.wanted,
@@ -89,6 +90,7 @@ def scan(options: ScanOptions) -> None:
     joins = not options.traffic.window and not settings.slides and options.save is None
     how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))
+    outputs.on_error = errors.add
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)

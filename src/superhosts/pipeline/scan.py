@@ -27,9 +27,8 @@ from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingPanes
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, Stopped, input_border
 from superhosts.sources.live import Following
-from superhosts.sources.streams import Stopped
 from superhosts.text import counted, printable, setting
 from superhosts.units import format_size, parse_duration, parse_size
 from superhosts.windows.events import Event, Piece, PutOff
@@ -530,7 +529,8 @@ class Scan:
 
     def _read_again(self, source: Source, second: SecondReading) -> bool:
         """Read an input a second time; False if the scan was stopped."""
-        again = source.again()
+        with input_border(source.name):
+            again = source.again()
         second.read(again, lambda: self._stopping)
         if not self._stopping and again.counters.packets != source.counters.packets:
             raise InputError("changed between two readings", file=source.name)

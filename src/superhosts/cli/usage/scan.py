@@ -15,6 +15,7 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    VERBOSE,
     ConfigFile,
     Counters,
     FailOnFind,
@@ -25,7 +26,6 @@ from superhosts.cli._options import (
     ScanResultOptions,
     ScanTrafficOptions,
     ScanWantedOptions,
-    Verbose,
     worded,
 )
 
@@ -76,4 +76,4 @@ class Scan:
     local_time: LocalTime = False
     counters: Counters = None
     quiet: Quiet = False
-    verbose: Verbose = False
+    verbose: Annotated[bool, VERBOSE] = False
