@@ -155,8 +155,9 @@ def run_scan(
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
-    text = windows_text(windows, settings, is_short=manner.run.joins_short and is_whole)
-    totals = RunTotals(run.counters, seconds, windows, text)
+    counters, is_short = run.counters, manner.run.joins_short and is_whole
+    text = windows_text(windows, settings, skipped=counters.skipped_windows, is_short=is_short)
+    totals = RunTotals(counters, seconds, windows, text)
     tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
     manner.counters.write(totals)
     if interruption.number is not None:

@@ -64,6 +64,7 @@ class Counters:
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
+    skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     filtered: int = 0  # of other protocols or ports than those asked for
     unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
@@ -199,7 +200,8 @@ class Scan:
 
     def _slide(self, builder: WindowBuilder) -> SlidingPanes:
         lengths = parse_duration(self.settings.window), parse_duration(self.settings.slide)
-        return SlidingPanes(*lengths, builder.result)
+        keeps_all = self._options.is_sensor or any(source.live for source in self.sources)
+        return SlidingPanes(*lengths, builder.result, keeps_all=keeps_all)
 
     def __repr__(self) -> str:
         """Say what is scanned, how, and how far it has come."""
@@ -222,6 +224,7 @@ class Scan:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._builder.skipped)
             total.repeated, total.revised = self._windows.repeated, self._revised
             total.unrevised = len(self._windows.put_off)
+            total.skipped_windows = 0 if self._sliding is None else self._sliding.skipped
         for source in self.sources if self._interleaving is None else self._interleaving.begun():
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
@@ -521,8 +524,9 @@ class Scan:
         for result in results:
             last = result.window.end // self._windows.length - 1
             lacked = sum(late.get(index, 0) for index in range(last - panes + 1, last + 1))
-            if lacked:
-                result.revision = 2 if result.packets > lacked else 1  # or all of it was late: it is new
+            was_skipped = self._sliding is not None and self._sliding.was_skipped(last)
+            if lacked or was_skipped:
+                result.revision = 1 if result.packets <= lacked or was_skipped else 2  # 1: it was not reported before
                 self._revised += result.revision > 1
                 yield result
             del result
