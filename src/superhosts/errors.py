@@ -6,11 +6,21 @@ line prints the message unchanged, without a traceback.
 
 from __future__ import annotations
 
+import logging
+
+_LOG = logging.getLogger("superhosts")  # with --verbose, tracebacks of internal errors
+
 
 class SuperhostsError(Exception):
     """Base class of all errors that this package reports to users."""
 
     exit_status = 2
+
+
+def internal_error(error: BaseException) -> str:
+    """Return the message for an exception that no code foresaw, and log its traceback (level DEBUG)."""
+    _LOG.debug("internal error", exc_info=error)
+    return f"internal error ({type(error).__name__}: {str(error)[:200]}); please report it (--verbose shows where)"
 
 
 class UsageError(SuperhostsError, ValueError):

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc/self")
+SPARE = 16 << 20  # bytes that a process has left unless it is out of memory
 _FILES = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
 
 
@@ -26,6 +27,15 @@ def memory_of_machine(proc: Path = PROC) -> int:
 def memory_left(proc: Path = PROC) -> int:
     """Return the bytes that this process can use in addition to its resident memory."""
     return max(0, memory_of_machine(proc) - memory_used(proc))
+
+
+def is_out_of_memory() -> bool:
+    """Return True if even a small request fails: a MemoryError was not the fault of one huge request."""
+    try:
+        bytearray(SPARE)
+    except MemoryError:
+        return True
+    return False
 
 
 def memory_used(proc: Path = PROC) -> int:

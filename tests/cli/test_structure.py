@@ -75,6 +75,7 @@ OWN_HELP = {
     "tls_ca": "a hub is the server",
     "tls_cert": "a hub is the server",
     "to": "an edge sends sketches, a hub unions",
+    "verbose": "scan also tells of memory, device and time",
 }
 
 # Options of other commands that a help names.

@@ -40,6 +40,7 @@ from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
 from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.stdout import StandardOutput
+from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.header import Stored
 from superhosts.times import window_name
 from traffic import content
@@ -383,6 +384,34 @@ def test_a_destination_that_is_full_does_not_keep_rows_from_another(tmp_path: Pa
     node.hub.step()
     assert (len(full.rows), len(other.rows)) == (1, 1)
     assert full.status() == {"reports": 1, "rows": 1, "failures": 2, "waiting": 0, "dropped": 0}
+
+
+def test_a_window_that_no_code_foresaw_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = FakeTime()
+    node = Node(tmp_path, sites=("ams",), times=clock.source)
+    for number in range(3):
+        node.send(make_sketch("ams", number))
+    real = node.hub.reporter.make
+
+    def fail(sketch: Sketch, *arguments: Any, **options: Any) -> Any:
+        if sketch.window == window(0):
+            raise TypeError("no number")
+        return real(sketch, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.hub.reporter, "make", fail)
+        for _ in range(3):
+            node.hub.step()
+    assert [report.window for report in node.reports] == [window(1), window(2)]
+    said = "internal error (TypeError: no number); please report it (--verbose shows where)"
+    assert node.hub.status()["stuck"] == {f"NOT REPORTED: {KEY}": said}
+    assert [line for line in node.said if "TypeError" in line] == [
+        f"NOT REPORTED: {KEY}: {said}; retrying until it works"
+    ]
+    assert node.hub.counters.waits >= 1
+    clock.now += LONGEST_REST
+    node.hub.step()
+    assert [report.window for report in node.reports][2:] == [window(0)]
 
 
 def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):

@@ -39,6 +39,7 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION
 from superhosts.fleet.windowledger import WindowIssue
 from superhosts.pairs import Window
+from superhosts.pipeline.panes import PaneQueue
 from superhosts.pipeline.scanning import scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.rows import make_rows
@@ -137,6 +138,27 @@ def test_rows_are_those_of_one_scan_and_merges_are_few(tmp_path: Path, monkeypat
     assert {(report.revision, report.attendance) for report in node.reports} == {(1, "3 of 3 sites")}
     assert sliding._unions._queue.merges <= 3 * COUNT
     assert (node.hub.counters.reports, node.hub.counters.revisions, node.hub.counters.panes) == (COUNT, 0, COUNT)
+
+
+def test_a_pane_that_fails_halfway_changes_no_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The queue has the pane when it fails, and the next attempt must not count on that."""
+    clock = FakeTime()
+    node = make_node(tmp_path, times=clock.source)
+    real, calls = PaneQueue.push, itertools.count()
+
+    def fail(queue: PaneQueue, sketch: Sketch) -> None:
+        real(queue, sketch)
+        if next(calls) == 3:
+            raise TypeError("no number")
+
+    monkeypatch.setattr(PaneQueue, "push", fail)
+    for number in range(COUNT):
+        send(node, number)
+        node.hub.step()
+    clock.now += 600
+    node.hub.step()
+    assert last(node.reports) == truth()
+    assert [line for line in node.said if "NOT REPORTED" in line and "TypeError: no number" in line]
 
 
 def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):

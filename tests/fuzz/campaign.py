@@ -166,7 +166,9 @@ class Campaign:
     def run_cases(self, cases: int, number: int) -> Outcome:
         """Run so many cases, the same on every machine."""
         began = time.monotonic()
-        self.run_round(number, cases)
+        for left in range(cases, 0, -ROUND):
+            self.run_round(number, min(left, ROUND))
+            number += 1
         return Outcome(self.executions, time.monotonic() - began)
 
     def run_by_coverage(self, seconds: float, number: int, finish: Callable[[Outcome], None]) -> None:

@@ -20,6 +20,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "texts": ("delimited", "jsonlines", "details"),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),
+    "beside": ("beside",),
     "addresses": ("addresses",),
     "lists": ("prefix_lists", "labels", "tokens"),
     "options": ("texts", "written", "command_lines"),

@@ -75,15 +75,20 @@ def rows(found: Any) -> list[tuple[Any, ...]]:
 
 
 def naive(folder: Path, frames: Frames, **settings: Any) -> dict[int, tuple[int, list[tuple[Any, ...]]]]:
-    """Return the packets and rows of each window by its end, from a scan of its packets alone."""
-    found = {}
+    """Return the packets and rows of each window by its end, from a scan of its packets alone.
+
+    A window with the packets of the one before is left out.
+    """
+    found: dict[int, tuple[int, list[tuple[Any, ...]]]] = {}
+    before: Frames = []
     first, last = (frames[index][0] // SLIDE for index in (0, -1))
     for pane in range(first, last + 1):
         end = (pane + 1) * SLIDE
         inside = [frame for frame in frames if end - LENGTH <= frame[0] < end]
-        if inside:
+        if inside and inside != before:
             (window,) = sh.scan(write(folder / "alone.pcap", inside), window="all", **settings, **COMMON)
             found[end] = window.packets, rows(window)
+        before = inside
     return found
 
 
@@ -415,7 +420,11 @@ def test_gaps_and_what_is_open() -> None:
     def find(sketch: Sketch, window: Window, packets: int) -> WindowResult:
         return WindowResult(window, sketch.top(1), sketch, packets)
 
-    sliding = SlidingPanes(LENGTH, SLIDE, find)
+    for keeps_all in (True, False):
+        check_gaps(SlidingPanes(LENGTH, SLIDE, find, keeps_all=keeps_all), settings, keeps_all=keeps_all)
+
+
+def check_gaps(sliding: SlidingPanes, settings: Settings, *, keeps_all: bool) -> None:
     found = []
     for pane in panes_of({5: 3, 6: 4, 8: 5, 20: 6, 21: 0}, settings):
         if pane.packets:
@@ -425,17 +434,21 @@ def test_gaps_and_what_is_open() -> None:
             last = found[-1]
             assert (before.window, before.packets, rows(before)) == (last.window, last.packets, rows(last))
     ends = [(each.window.end // SLIDE - 1, each.packets, sum(each.peers), each.pane is not None) for each in found]
-    assert ends == [
+    every = [
         (5, 3, 3, True),
         (6, 7, 7, True),
-        (7, 7, 7, False),
+        (7, 7, 7, False),  # as the one before
         (8, 12, 12, True),
         (9, 9, 9, False),
         (10, 5, 5, False),
-        (11, 5, 5, False),
+        (11, 5, 5, False),  # as the one before
         (20, 6, 6, True),
-        (21, 6, 6, True),
+        (21, 6, 6, True),  # as the one before
     ]
+    skipped = [] if keeps_all else [7, 11, 21]
+    assert ends == [each for each in every if each[0] not in skipped]
+    assert sliding.skipped == len(skipped)
+    assert [index for index in range(30) if sliding.was_skipped(index)] == skipped
     (again,) = sliding.add(next(panes_of({20: 9}, settings)))  # late packets have opened it again
     assert (len(again), again.packets, again.stored is again.pane) == (0, 9, True)
     sliding.clear()

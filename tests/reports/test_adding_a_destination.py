@@ -16,7 +16,7 @@ from traffic import MINUTES, NOON, talk, write
 
 
 class Toy(Destination):
-    """Keeps reports in a list. toy:full takes none."""
+    """Keeps reports in a list. toy:full takes none, toy:broken fails as no code foresees."""
 
     scheme = "toy"
     opened: ClassVar[list[Toy]] = []
@@ -30,6 +30,8 @@ class Toy(Destination):
     def _write(self, report: Report) -> None:
         if self.name == "toy:full":
             raise OutputError(f"{self.name}: takes no more")
+        if self.name == "toy:broken":
+            raise TypeError("rows are no text")
         self.reports.append(report)
 
     def close(self) -> None:
@@ -64,11 +66,26 @@ def test_scan_writes_to_it(run: Run, scan: list[Any], toys: list[Toy]) -> None:
     assert toy.status() == {"reports": 2, "rows": 2, "failures": 0, "waiting": 0, "dropped": 0}
 
 
-def test_it_may_fail_and_standard_output_has_the_rows_all_the_same(run: Run, scan: list[Any], toys: list[Toy]) -> None:
-    ended = run(*scan, "--json", "-o", "toy:full")
-    assert (ended.status, [row["host"] for row in ended.rows]) == (4, ["10.0.0.7"])
-    assert ended.err == "superhosts: toy:full: takes no more\n"
-    assert (toys[0].ended, toys[0].status()["failures"]) == ("abandoned", 1)
+def test_it_may_fail_and_all_others_have_the_rows_of_all_windows(
+    run: Run, scan: list[Any], toys: list[Toy], tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    for name, said in (
+        ("toy:full", "takes no more"),
+        ("toy:broken", "internal error (TypeError: rows are no text); please report it (--verbose shows where)"),
+    ):
+        ended = run(*scan, "--json", "-o", name, "-o", file)
+        assert (ended.status, [row["host"] for row in ended.rows]) == (4, ["10.0.0.7", "10.0.0.8"])
+        assert ended.err == f"superhosts: {name}: {said}\n"
+        assert len(file.read_text().splitlines()) == 3
+        toy = toys.pop()
+        assert (toy.ended, toy.status()["failures"]) == ("abandoned", 1)
+        file.unlink()
+
+
+def test_a_run_without_any_destination_left_ends(run: Run, scan: list[Any], toys: list[Toy]) -> None:
+    ended = run(*scan, "-o", "toy:full", "--counters", "-")  # no table on standard output
+    assert (ended.status, ended.out, toys[0].status()["failures"]) == (4, "", 1)
 
 
 def test_errors_name_its_scheme(run: Run, scan: list[Any]) -> None:

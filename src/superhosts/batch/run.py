@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 import uuid
 from collections import defaultdict
@@ -37,6 +38,7 @@ from superhosts.sources.finding import FoundFile
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.urls import is_url
 
+_LOG = logging.getLogger("superhosts")  # as in errors.py
 FAN_IN = 8  # sketches that one task merges
 TASKS_PER_WORKER = 4  # several, so that no worker idles long while the last tasks run
 LEAST_TASK = 64 << 20  # bytes of captures; in smaller tasks, creating and saving the cubes would dominate
@@ -161,7 +163,8 @@ class Batch:
                 self._on_error(TaskError(f"{task.names[0]}{more}: {result}", 3))
                 continue
             results[task.digest] = result
-            for text, status in result["errors"]:
+            for text, status, cause in result["errors"]:
+                _LOG.debug("on a worker: %s\n%s", text, cause)
                 self._on_error(TaskError(text, status))
         for task in tasks:  # In task order, so that the merges do not depend on which task finishes first.
             if task.digest in results:

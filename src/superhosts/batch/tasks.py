@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import shutil
+import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -166,10 +167,10 @@ def _attempt(folder: Path, digest: str) -> Iterator[_Attempt]:
 
 def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     """Scan captures into one sketch for each window."""
-    errors: list[tuple[str, int]] = []
+    errors: list[tuple[str, int, str]] = []
 
     def on_error(error: SuperhostsError) -> None:
-        errors.append((str(error), error.exit_status))
+        errors.append((str(error), error.exit_status, "".join(traceback.format_exception(error.__cause__))))
 
     sources = open_inputs(task.names, on_error, tables=task.tables)
     run = Scan(sources, settings, RunOptions(find=False, reopens=True), on_error=on_error)

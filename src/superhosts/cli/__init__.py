@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
-from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, use_log_format
+from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, show_tracebacks, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
 from superhosts.compiling import tell_seconds
@@ -253,6 +253,7 @@ def main() -> None:
     """Run the command line; every foreseeable error becomes one line and an exit status."""
     atexit.register(gc.freeze)  # The last collection, of everything that is loaded, would take a third of a second.
     open_streams()
+    show_tracebacks(False)
     use_log_format("text")  # until the options of a command say otherwise
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -125,6 +126,24 @@ def tell(text: str) -> None:
 def say_error(error: object) -> None:
     """Write the error that ends the program."""
     say(Notice(f"superhosts: {error}", "error", ERROR))
+
+
+class _Tracebacks(logging.Handler):
+    """Writes the tracebacks of internal errors to the log of the program, with --verbose."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for line in self.format(record).splitlines():
+            say(Notice(line, "traceback", ERROR))
+
+
+_tracebacks = _Tracebacks()
+
+
+def show_tracebacks(wanted: bool) -> None:
+    """Log the tracebacks of internal errors from now on, or no longer."""
+    logger = logging.getLogger("superhosts")
+    logger.setLevel(logging.DEBUG if wanted else logging.NOTSET)
+    (logger.addHandler if wanted else logger.removeHandler)(_tracebacks)
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from superhosts._version import __version__
-from superhosts.cli._console import log_status, tell
+from superhosts.cli._console import log_status, show_tracebacks, tell
 from superhosts.cli._options import ServiceOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli._systemd import ServiceManager
@@ -24,6 +24,7 @@ class Monitor:
 
     def __init__(self, command: str, options: ServiceOptions, manager: ServiceManager | None = None) -> None:
         """Check the options. MissingExtraError: the package that writes metrics is not installed."""
+        show_tracebacks(options.verbose)
         self.health, self.last = Health(), LastWindow()
         self.manager = ServiceManager() if manager is None else manager
         self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"

@@ -412,14 +412,13 @@ Tunnels = Annotated[
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Say which memory and device are used, and in the end where the time went, by stage and thread.",
-    ),
-]
+TRACEBACKS = "Log the traceback of an internal error of an input, a destination or a window."
+VERBOSE = typer.Option(
+    "--verbose",
+    "-v",
+    help="Say which memory and device are used, in the end where the time went, by stage and thread, and the traceback "
+    "of an internal error.",
+)
 Web = Annotated[
     str | None,
     typer.Option(
@@ -699,6 +698,7 @@ class ServiceOptions:
     log_format: LogFormat = "auto"
     config: ConfigFile = None
     local_time: LocalTime = False
+    verbose: Annotated[bool, worded(VERBOSE, TRACEBACKS)] = False
 
 
 @dataclass(frozen=True)

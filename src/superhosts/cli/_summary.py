@@ -90,12 +90,13 @@ class RunTotals:
         }
 
 
-def windows_text(windows: int, settings: Settings, *, is_short: bool = False) -> str:
+def windows_text(windows: int, settings: Settings, *, skipped: int = 0, is_short: bool = False) -> str:
     """Return how many windows of which length there were; if `is_short`, one means that the input was not longer."""
     if is_short and windows == 1:
         return f"1 window (the input is shorter than {settings.window})"
     every = f", one every {settings.slide}" if settings.slides else ""
-    return counted(windows, "window") + ("" if settings.window == "all" else f" of {settings.window}{every}")
+    same = f" ({skipped:,} others with the packets of the window before skipped)" if skipped else ""
+    return counted(windows, "window") + ("" if settings.window == "all" else f" of {settings.window}{every}{same}")
 
 
 def tell_end(totals: RunTotals, *, quiet: bool) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from superhosts.batch.cluster import connect
 from superhosts.batch.run import Batch, BatchWindow, prepare
-from superhosts.cli._console import fail_with, say
+from superhosts.cli._console import fail_with, say, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -48,6 +48,7 @@ class Place(NamedTuple):
 
 def batch(options: BatchOptions) -> None:
     """Run on a cluster, write the results, and exit with the status of the first error."""
+    show_tracebacks(options.verbose)
     place = _check_place(options)
     settings = make_settings(options.traffic, options.wanted, options.cube, site=options.site, device="cpu")
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=True))
@@ -87,6 +88,7 @@ def _run(
         warnings.simplefilter("ignore", DeviceWarning)
     with outputs:
         outputs.outlive_reader()
+        outputs.on_error = on_error
         settings = prepare(settings)  # before anything is started
         captures = list_files(options.inputs, on_error)
         prepare_folder(save, settings.site)

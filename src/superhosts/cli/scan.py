@@ -11,7 +11,7 @@ import typer
 
 from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
-from superhosts.cli._console import fail_with, say, say_error
+from superhosts.cli._console import fail_with, say, say_error, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -62,6 +62,7 @@ def scan(options: ScanOptions) -> None:
     """Scan, write the results, and exit with the status of the first error."""
     if options.verbose and options.quiet:
         raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
+    show_tracebacks(options.verbose)
     settings = make_settings(
         options.traffic,
         options.wanted,
@@ -89,6 +90,7 @@ def scan(options: ScanOptions) -> None:
     joins = not options.traffic.window and not settings.slides and options.save is None
     how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))
+    outputs.on_error = errors.add
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)
@@ -153,8 +155,9 @@ def run_scan(
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
-    text = windows_text(windows, settings, is_short=manner.run.joins_short and is_whole)
-    totals = RunTotals(run.counters, seconds, windows, text)
+    counters, is_short = run.counters, manner.run.joins_short and is_whole
+    text = windows_text(windows, settings, skipped=counters.skipped_windows, is_short=is_short)
+    totals = RunTotals(counters, seconds, windows, text)
     tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
     manner.counters.write(totals)
     if interruption.number is not None:

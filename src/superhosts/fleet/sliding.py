@@ -309,10 +309,14 @@ class _Unions:
             self._held.pop(0)
         if self._held != panes[: len(self._held)]:  # one has changed, or the window is an earlier one
             self._queue, self._held = PaneQueue(), []
-        for pane in panes[len(self._held) :]:
-            self._queue.push(self._load(pane))
-            self._held.append(pane)
-        return self._queue.union()
+        try:
+            for pane in panes[len(self._held) :]:
+                self._queue.push(self._load(pane))
+                self._held.append(pane)
+            return self._queue.union()
+        except BaseException:  # what is in the queue is not known any more
+            self._queue, self._held = PaneQueue(), []
+            raise
 
     def _load(self, pane: Pane) -> Sketch:
         if self.fresh is not None and self.fresh[0] == pane:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from superhosts.errors import OutputError, SuperhostsError, UnreadableError
+from superhosts.errors import OutputError, SuperhostsError, UnreadableError, internal_error
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_SAID, Say
 from superhosts.text import printable
@@ -56,7 +56,7 @@ class Troubles:
             self._note(what, error)
             return True
         except Exception as error:  # no input may stop the hub
-            self._note(what, error if isinstance(error, OSError | SuperhostsError) else repr(error))
+            self._note(what, error if isinstance(error, OSError | SuperhostsError) else internal_error(error))
             if _system_code(error) in EVERYONES:
                 return False
         else:

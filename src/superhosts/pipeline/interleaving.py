@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from superhosts.device import thread_count
 from superhosts.memory import memory_of_machine
 from superhosts.sources.ahead import MOST_SHARE, Ahead, HeldWarnings, drain, hold_warnings, is_pipe
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, first_time_of
 from superhosts.sources.live import YOUNG, Step, middle_time
 from superhosts.sources.pace import PACE, Pace
 
@@ -106,14 +107,13 @@ class Interleaving:
         """Return the inputs that have packets, by the time of the first."""
         files = [(number, source) for number, source in enumerate(self._sources) if _is_file(source)]
         if len(files) < _MANY or self._threads == 1:
-            calls = [source.first_time for source in self._sources]
-            return self._sorted(calls)
+            return self._sorted([partial(first_time_of, source) for source in self._sources])
         with ThreadPoolExecutor(self._threads, "first packets") as pool:
             try:
-                calls = [source.first_time for source in self._sources]
+                calls: list[Callable[[], int | None]] = [partial(first_time_of, each) for each in self._sources]
                 for number, source in files:
                     held = hold_warnings(source)
-                    calls[number] = _Found(pool.submit(source.first_time).result, held)
+                    calls[number] = _Found(pool.submit(first_time_of, source).result, held)
                 return self._sorted(calls)
             finally:
                 pool.shutdown(cancel_futures=True)

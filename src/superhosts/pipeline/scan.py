@@ -27,9 +27,8 @@ from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingPanes
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, Stopped, input_border
 from superhosts.sources.live import Following
-from superhosts.sources.streams import Stopped
 from superhosts.text import counted, printable, setting
 from superhosts.units import format_size, parse_duration, parse_size
 from superhosts.windows.events import Event, Piece, PutOff
@@ -65,6 +64,7 @@ class Counters:
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
+    skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     filtered: int = 0  # of other protocols or ports than those asked for
     unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
@@ -200,7 +200,8 @@ class Scan:
 
     def _slide(self, builder: WindowBuilder) -> SlidingPanes:
         lengths = parse_duration(self.settings.window), parse_duration(self.settings.slide)
-        return SlidingPanes(*lengths, builder.result)
+        keeps_all = self._options.is_sensor or any(source.live for source in self.sources)
+        return SlidingPanes(*lengths, builder.result, keeps_all=keeps_all)
 
     def __repr__(self) -> str:
         """Say what is scanned, how, and how far it has come."""
@@ -223,6 +224,7 @@ class Scan:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._builder.skipped)
             total.repeated, total.revised = self._windows.repeated, self._revised
             total.unrevised = len(self._windows.put_off)
+            total.skipped_windows = 0 if self._sliding is None else self._sliding.skipped
         for source in self.sources if self._interleaving is None else self._interleaving.begun():
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
@@ -522,15 +524,17 @@ class Scan:
         for result in results:
             last = result.window.end // self._windows.length - 1
             lacked = sum(late.get(index, 0) for index in range(last - panes + 1, last + 1))
-            if lacked:
-                result.revision = 2 if result.packets > lacked else 1  # or all of it was late: it is new
+            was_skipped = self._sliding is not None and self._sliding.was_skipped(last)
+            if lacked or was_skipped:
+                result.revision = 1 if result.packets <= lacked or was_skipped else 2  # 1: it was not reported before
                 self._revised += result.revision > 1
                 yield result
             del result
 
     def _read_again(self, source: Source, second: SecondReading) -> bool:
         """Read an input a second time; False if the scan was stopped."""
-        again = source.again()
+        with input_border(source.name):
+            again = source.again()
         second.read(again, lambda: self._stopping)
         if not self._stopping and again.counters.packets != source.counters.packets:
             raise InputError("changed between two readings", file=source.name)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from superhosts.errors import InputError, OutputError
 from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, input_border
 from superhosts.windows.events import split_by_window
 from superhosts.windows.held import LIMITS, Limits
 
@@ -100,7 +100,7 @@ class SecondReading:
 
     def read(self, source: Source, stopped: Callable[[], bool]) -> None:
         """Read an input. Damage ends it silently: the first reading has reported it."""
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(InputError), input_border(source.name):
             for batch in (batch for block in source.blocks() for batch in block):
                 if stopped():
                     return

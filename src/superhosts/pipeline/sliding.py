@@ -3,11 +3,15 @@
 A pane is a tumbling window as long as the slide. Its packets are counted once, into a sketch of its own; sketches
 merge, so every window is a union of panes, and has the rows that a scan of its packets alone would have.
 
+A window with exactly the packets of the window before it, as over a gap in the traffic, is skipped and counted. So the
+work is linear in the panes with packets, however long the gaps are.
+
 In memory are at most as many sketches as a window has panes, and MORE_SKETCHES (panes.py).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -33,14 +37,17 @@ class SlidingPanes:
     """Turns panes into windows that end with them. `find` looks for the super hosts of a window's sketch.
 
     Panes come in order of time. A pane in which nothing came may be left out: the windows that end with it are made
-    when the next one comes. A window without any packet is yielded only for an empty pane that came.
+    when the next one comes. A window without any packet is yielded only for an empty pane that came. With `keeps_all`,
+    windows are not skipped: of live traffic one ends with every pane, which shows that the program is alive.
     """
 
-    def __init__(self, length: int, slide: int, find: Find) -> None:
-        self._length, self._slide, self._find = length, slide, find
+    def __init__(self, length: int, slide: int, find: Find, *, keeps_all: bool = False) -> None:
+        self._length, self._slide, self._find, self._keeps_all = length, slide, find, keeps_all
         self._queue = PaneQueue()
         self._panes: deque[_Pane] = deque()  # those in the queue
         self._next: int | None = None  # the pane after the last one
+        self.skipped = 0  # windows
+        self._skips: list[range] = []  # the panes that these end with
 
     def add(self, pane: WindowResult) -> Iterator[WindowResult]:
         """Take the next pane; yield the window that ends with it, after those that end with the empty panes before."""
@@ -50,7 +57,10 @@ class SlidingPanes:
             return
         yield from self.advance(index)
         self._next = index + 1
-        self._expire(index)
+        has_changed = self._expire(index) or bool(pane.packets or pane.drops)
+        if not has_changed and not self._keeps_all:
+            self._skip(index, index + 1)
+            return
         self._queue.push(pane.sketch)
         self._panes.append(_Pane(index, pane.packets, pane.drops))
         yield self._window(index, pane.sketch)
@@ -58,11 +68,31 @@ class SlidingPanes:
     def advance(self, index: int) -> Iterator[WindowResult]:
         """Yield the windows with packets that end with empty panes before pane `index`."""
         first = index if self._next is None else self._next
-        for empty in range(first, min(index, first + self._length // self._slide)):
-            self._expire(empty)
-            if any(pane.packets for pane in self._panes):
-                yield self._window(empty, None)
+        empty, last = first, min(index, first + self._length // self._slide)
+        while empty < last:
+            has_changed = self._expire(empty)
+            if has_changed or self._keeps_all:
+                if self._has_packets():
+                    yield self._window(empty, None)
+                empty += 1
+            else:  # nothing changes before the oldest pane leaves
+                following = self._panes[0].number + self._length // self._slide if self._panes else last
+                self._skip(empty, min(following, last))
+                empty = min(following, last)
         self._next = max(index, first)
+
+    def was_skipped(self, index: int) -> bool:
+        """Return True if the window that ends with pane `index` has the packets of the one before and was skipped."""
+        place = bisect_right(self._skips, index, key=lambda each: each.start)
+        return place > 0 and index in self._skips[place - 1]
+
+    def _skip(self, first: int, last: int) -> None:
+        if self._has_packets():
+            self._skips.append(range(first, last))
+            self.skipped += last - first
+
+    def _has_packets(self) -> bool:
+        return any(pane.packets for pane in self._panes)
 
     def number_of(self, pane: WindowResult) -> int:
         """Return the number of a pane: how many slides its start is after the time 0."""
@@ -91,11 +121,14 @@ class SlidingPanes:
         """Return the first pane of the window that ends with pane `index`."""
         return index + 1 - self._length // self._slide
 
-    def _expire(self, index: int) -> None:
-        """Drop the panes that are not in the window that ends with pane `index`."""
+    def _expire(self, index: int) -> bool:
+        """Drop the panes that are not in the window that ends with pane `index`; return True if any had packets."""
+        had_packets = False
         while self._panes and self._panes[0].number < self._first(index):
-            self._panes.popleft()
+            pane = self._panes.popleft()
+            had_packets = had_packets or bool(pane.packets or pane.drops)
             self._queue.pop()
+        return had_packets
 
     def _window(self, index: int, pane: Sketch | None) -> WindowResult:
         """Return the window that ends with pane `index`."""

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import ClassVar
 
-from superhosts.errors import OutputError
+from superhosts.errors import OutputError, internal_error
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.batches import Batch, batches_of, make_record
 from superhosts.reports.outbox import Item, Outbox
@@ -217,7 +217,7 @@ class Delivery(Destination):
             self.counters.failures += 1
             self.refused += 1
             if self.refused % TOLD == 1:
-                what = reason_of(error) if isinstance(error, PermanentError) else repr(error)
+                what = reason_of(error) if isinstance(error, PermanentError) else internal_error(error)
                 self._say(f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}")
         else:
             self.delivered += 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from superhosts.annotating.annotator import Annotator
-from superhosts.errors import OutputError
+from superhosts.errors import OutputError, SuperhostsError, internal_error
+from superhosts.memory import is_out_of_memory
 from superhosts.pairs import Window
 from superhosts.reports.base import Destination, DestinationCounters, Report
 from superhosts.reports.rows import Row
@@ -22,6 +23,8 @@ class Destinations:
 
     def __init__(self, destinations: Sequence[Destination], annotator: Annotator | None = None) -> None:
         self._destinations = list(destinations)
+        # Told of a destination that has failed, which the rest of the run does without; None: the failure is raised.
+        self.on_error: Callable[[OutputError], None] | None = None
         self._annotator = annotator  # adds to rows what is known of their hosts
         # Reports that some destination failed to write, and the destinations that have them.
         self._written: dict[tuple[Window | None, int], set[Destination]] = {}
@@ -58,7 +61,16 @@ class Destinations:
                 destination.write(report)
                 written.add(destination)
 
-        self._for_each(write)
+        failed = dict(_errors(write, self._destinations))
+        # Without the reader of its standard output the run ends, too.
+        ends = any(isinstance(error, BrokenPipeError) for error in failed.values())
+        if self.on_error is None or ends or len(failed) == len(self._destinations):
+            _raise(failed.values())
+        else:
+            for destination, error in failed.items():
+                self._destinations.remove(destination)
+                self.on_error(error if isinstance(error, OutputError) else OutputError(f"{destination.name}: {error}"))
+                list(_errors(lambda each: each.abandon(), [destination]))  # a second error says nothing new
         del self._written[identity]
 
     def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -92,16 +104,31 @@ class Destinations:
 
     def _for_each(self, act: Callable[[Destination], None]) -> None:
         """Act on every destination, even when one fails; then raise the first error."""
-        errors = list(_errors(act, self._destinations))
-        if len(errors) > 1:
-            raise OutputError("; ".join(map(str, errors))) from errors[0]
-        if errors:
-            raise errors[0]
+        _raise(error for _, error in _errors(act, self._destinations))
 
 
-def _errors(act: Callable[[Destination], None], destinations: Iterable[Destination]) -> Iterable[Exception]:
+def _errors(
+    act: Callable[[Destination], None], destinations: Iterable[Destination]
+) -> Iterator[tuple[Destination, Exception]]:
+    """Act on every destination; yield those that fail. Any exception of one is an OutputError that names it."""
     for destination in destinations:
         try:
             act(destination)
         except (OSError, OutputError) as error:
-            yield error
+            yield destination, error
+        except SuperhostsError:
+            raise
+        except Exception as error:
+            if isinstance(error, MemoryError) and is_out_of_memory():
+                raise
+            named = OutputError(f"{destination.name}: {internal_error(error)}")
+            named.__cause__ = error
+            yield destination, named
+
+
+def _raise(found: Iterable[Exception]) -> None:
+    errors = list(found)
+    if len(errors) > 1:
+        raise OutputError("; ".join(map(str, errors))) from errors[0]
+    if errors:
+        raise errors[0]

@@ -16,7 +16,7 @@ from typing import Any
 
 from superhosts.compiling import is_compiling
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, input_border
 from superhosts.sources.pace import PACE, Pace
 from superhosts.stopwatch import timed
 
@@ -61,9 +61,10 @@ class Ahead:
 
     def _read(self) -> None:
         try:
-            for block in self.source.blocks():
-                if not self._put((self._clock(), block), _size(block)):
-                    return
+            with input_border(self.source.name):
+                for block in self.source.blocks():
+                    if not self._put((self._clock(), block), _size(block)):
+                        return
             self._put(None)
         except BaseException as error:  # handed to the thread that takes the blocks
             self._put(error)

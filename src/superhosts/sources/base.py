@@ -6,13 +6,44 @@ A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from superhosts.errors import InputError, UsageError
+from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
+from superhosts.memory import is_out_of_memory
 from superhosts.pairs import PacketBlock
 
 LAST_WARNINGS = 20
+
+
+class Stopped(Exception):  # noqa: N818  not an error
+    """A reader was told to stop."""
+
+
+@contextmanager
+def input_border(name: str) -> Iterator[None]:
+    """Turn any exception while an input is opened or read into an InputError that names the input.
+
+    So a defect that one input uncovers ends that input, and the others go on. Errors that are meant for users pass, and
+    so does a MemoryError if the whole process is out of memory.
+    """
+    try:
+        yield
+    except (SuperhostsError, Stopped):
+        raise
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", file=name) from error
+    except Exception as error:
+        if isinstance(error, MemoryError) and is_out_of_memory():
+            raise
+        raise InputError(internal_error(error), file=name) from error
+
+
+def first_time_of(source: Source) -> int | None:
+    """Return the time of an input's first packet, None for an empty input."""
+    with input_border(source.name):
+        return source.first_time()
 
 
 @dataclass

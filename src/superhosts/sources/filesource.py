@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import Source, SourceCounters, Stopped
 from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 
 COMPRESSED = (".gz", ".zst", ".xz")

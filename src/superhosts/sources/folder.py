@@ -24,7 +24,7 @@ from pathlib import Path
 
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import first_packet
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
 from superhosts.sources.decompressing import decompressed
@@ -32,7 +32,7 @@ from superhosts.sources.filesource import Span, identity_of, without_compression
 from superhosts.sources.finding import is_finished
 from superhosts.sources.inputs import MOST_LINES_HEAD, has_lines, read_head
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
-from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting
+from superhosts.sources.streams import PlainStream, Stream, Waiting
 from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
@@ -156,7 +156,8 @@ class FolderSource(Source):
         assert identity is not None
         tail = _Tail(self, file)
         try:
-            reader = self._open(file, tail)
+            with input_border(tail.name):
+                reader = self._open(file, tail)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -171,11 +172,12 @@ class FolderSource(Source):
         self._taken.add(identity)
         span = Span(file.first)
         try:
-            while (block := reader.read()) is not None:
-                if block:
-                    span.add(block)
-                    yield block
-                self._check()
+            with input_border(tail.name):
+                while (block := reader.read()) is not None:
+                    if block:
+                        span.add(block)
+                        yield block
+                    self._check()
             self._finished[identity] = span.ends()
             self._ended[file.name] = tail.position
         except InputError as error:
@@ -293,7 +295,8 @@ class FolderSource(Source):
         if status.st_size < _SHORT and now - file.since < self._pace.settled:
             return
         try:
-            file.first = _first_time(file, self._tables)
+            with input_border(str(file.path)):
+                file.first = _first_time(file, self._tables)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._report(name, error)

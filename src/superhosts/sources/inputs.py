@@ -14,9 +14,10 @@ from pathlib import Path
 
 from superhosts.errors import InputError
 from superhosts.recognising import HEAD_BYTES
+from superhosts.sources.base import Stopped
 from superhosts.sources.decompressing import decompressed
 from superhosts.sources.pace import PACE, Pace
-from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, standard_input
+from superhosts.sources.streams import PlainStream, Stream, Waiting, standard_input
 from superhosts.sources.urls import UrlFile, is_url, url_size
 
 STANDARD_INPUT = "-"  # as a name

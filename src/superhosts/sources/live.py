@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from superhosts.pairs import PacketBlock
 from superhosts.sources.ahead import MOST_SHARE, NOT_YET, Ahead, Clock, drain
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, first_time_of
 from superhosts.sources.pace import PACE, Pace
 from superhosts.units import SECOND
 
@@ -158,7 +159,7 @@ class Following:
             for number, source in enumerate(self._sources):
                 if source.live or self._stopped():
                     continue
-                first = self._attempt(source.first_time)
+                first = self._attempt(partial(first_time_of, source))
                 if first is not None:
                     self._files.append((first, number, source))
             self._files = deque(sorted(self._files, key=lambda item: item[:2]))

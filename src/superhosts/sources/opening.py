@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
 from superhosts.sources.exports.hints import advice, exports_in
 from superhosts.sources.exports.kinds import NETFLOW, SFLOW, open_export_file
@@ -66,7 +66,7 @@ def open_inputs(
     sources: list[Source] = []
     pool: Pool = {}
     for name in _expand(inputs, on_error, follow=follow):
-        with _reported(on_error):
+        with _reported(on_error, name):
             if follow and _is_folder(name):
                 opened: Sequence[Source] = [FolderSource(name, done=done, on_error=on_error, tables=tables)]
             else:
@@ -120,7 +120,7 @@ def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
     """
     found: dict[str, FoundFile] = {}
     for name in inputs:
-        with _reported(on_error):
+        with _reported(on_error, name):
             if name == STANDARD_INPUT or _scheme_of(name) is not None:
                 raise InputError("is not a file; other inputs are for scan", file=name)
             for file in find_files(name, on_error) or [describe_file(name)]:
@@ -134,7 +134,7 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
     found: set[str] = set()
     for name in inputs:
         files: list[FoundFile] | None = []
-        with _reported(on_error):
+        with _reported(on_error, name):
             is_single = name == STANDARD_INPUT or _scheme_of(name) is not None or (follow and _is_folder(name))
             files = None if is_single else find_files(str(name), on_error or _raise)
         if files is not None:
@@ -179,10 +179,11 @@ def _full_name(name: Name) -> str:
 
 
 @contextmanager
-def _reported(on_error: OnError | None) -> Iterator[None]:
+def _reported(on_error: OnError | None, name: Name) -> Iterator[None]:
     """Hand the error of an input to `on_error` where that is given. Usage errors end the command."""
     try:
-        yield
+        with input_border(str(name)):
+            yield
     except SuperhostsError as error:
         if on_error is None or isinstance(error, UsageError):
             raise

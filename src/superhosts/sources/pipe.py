@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Stopped, Wants
 from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stopped
 
 
 class PipeSource(Source):

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from superhosts.errors import InputError
+from superhosts.sources.base import Stopped
 from superhosts.sources.pace import PACE, Pace
 from superhosts.stopwatch import timed
 
 _HEAD = 6  # bytes by which compressions are told apart
 _BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments
-
-
-class Stopped(Exception):  # noqa: N818  not an error
-    """A reader was told to stop."""
 
 
 class Waiting:

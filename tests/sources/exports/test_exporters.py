@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import socket
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from superhosts.sources.exports.budget import BURST, BURST_EACH, Budget
 from superhosts.sources.exports.held import Held, HeldSet
 from superhosts.sources.exports.registry import Limits, Registry, StreamKey
 from superhosts.sources.exports.state import TemplateFile
+from traffic import NOON, talk, write
 
 ENDS = e.address("10.0.0.1") + e.address("10.0.0.2")
 NOW = (e.NOON + 10) * e.SECOND
@@ -173,6 +179,75 @@ def test_gaps_are_seen_after_records_have_waited_for_their_template(first: int) 
     reading = e.Reading().feed(*early, e.ipfix(known, flow, sequence=first + 400), *later)
     status = reading.status
     assert (status["lost_records"], status["restarts"], len(reading.ipv6)) == (240, 0, 16 * 40)
+
+
+def numbered(counts: list[int], *, includes_own: bool, first: int = 0, options: bool = False) -> list[bytes]:
+    """Return messages of so many records, numbered with what was sent before them, or with their own records, too."""
+    sets = [e.template(256, e.WIDE, is_ipfix=True), e.options_template(300, [(149, 4)], [(34, 4)], is_ipfix=True)]
+    messages, sequence = [], first
+    for place, count in enumerate(counts):
+        flows = [e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * count)]
+        if place % 5 == 0:  # templates come again, and with them, perhaps, a record of options
+            flows = [*sets, *([e.data(300, [struct.pack("!II", 0, 1)])] if options else []), *flows]
+        messages.append(e.ipfix(*flows, sequence=(sequence + count * includes_own) % 2**32))
+        sequence += count
+    return messages
+
+
+COUNTS = [25, 28, 32, 32, 32, 23, 32, 32, 33, 14, 33, 32, 7, 32, 32, 32, 3, 9, 32, 32]
+
+
+@pytest.mark.parametrize("first", [0, 100_000, 2**32 - 200])
+@pytest.mark.parametrize("options", [True, False])
+def test_numbers_that_include_the_messages_own_records(first: int, options: bool) -> None:
+    """As softflowd numbers them; it does not count records of options."""
+
+    def status(messages: list[bytes]) -> tuple[Any, Any]:
+        found = e.Reading().feed(*messages).status
+        return found["lost_records"], found["restarts"]
+
+    sent = numbered(COUNTS, includes_own=True, first=first, options=options)
+    for some in range(4, len(sent) + 1):
+        assert status(sent[:some]) == (0, 0)
+    lost = {6, 11, 12}
+    assert status([each for place, each in enumerate(sent) if place not in lost]) == (sum(COUNTS[i] for i in lost), 0)
+    if first == 100_000:
+        sent[8], sent[9] = sent[9], sent[8]  # overtaken
+        assert status(sent) == (0, 0)
+    again = numbered(COUNTS, includes_own=True, first=5_000_000) + numbered(COUNTS, includes_own=True)
+    assert status(again) == (0, 1)
+
+
+def test_numbers_of_the_standard_stay_what_they_are() -> None:
+    for counts in (COUNTS, [20] * 20):
+        for missing in ({3}, {6, 11, 12}, {18}, set(range(1, 19, 2))):
+            sent = numbered(counts, includes_own=False)
+            found = e.Reading().feed(*(each for place, each in enumerate(sent) if place not in missing)).status
+            assert (found["lost_records"], found["restarts"]) == (sum(counts[place] for place in missing), 0)
+
+
+SOFTFLOWD = shutil.which("softflowd", path=f"{os.defpath}:/usr/sbin:/sbin")
+
+
+@pytest.mark.skipif(SOFTFLOWD is None, reason="needs softflowd (apt install softflowd)")
+def test_softflowd_loses_nothing(tmp_path: Path) -> None:
+    """The real program sends all of its messages to a socket that has room for them."""
+    frames = [frame for each in range(40) for frame in talk(f"10.0.0.{each + 1}", 10 + each, NOON + each * e.SECOND)]
+    capture, datagrams = write(tmp_path / "a.pcap", frames), list[bytes]()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.settimeout(0.1)
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        command = [str(SOFTFLOWD), "-r", str(capture), "-n", place, "-v", "10", "-m", "100"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+        with contextlib.suppress(TimeoutError):  # all that was sent waits in the socket
+            while True:
+                datagrams.append(listening.recv(65_535))
+    reading = e.Reading().feed(*datagrams)
+    status = reading.status
+    assert len(datagrams) > 20
+    assert (status["lost_records"], status["restarts"], status["damaged"]) == (0, 0, 0)
+    assert len({struct.unpack_from("!HHIII", each)[1] for each in datagrams}) > 3  # messages of several sizes
 
 
 def test_gaps_belong_to_an_exporter() -> None:

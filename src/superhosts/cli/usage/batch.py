@@ -15,6 +15,8 @@ from superhosts.cli._options import (
     MERGED_BY_BATCH,
     SAVE,
     SITE,
+    TRACEBACKS,
+    VERBOSE,
     Counters,
     PairCubeOptions,
     Quiet,
@@ -96,3 +98,4 @@ class Batch:
     site: Annotated[str, SITE] = "local"
     counters: Counters = None
     quiet: Quiet = False
+    verbose: Annotated[bool, worded(VERBOSE, TRACEBACKS)] = False

@@ -15,6 +15,7 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    VERBOSE,
     ConfigFile,
     Counters,
     FailOnFind,
@@ -25,7 +26,6 @@ from superhosts.cli._options import (
     ScanResultOptions,
     ScanTrafficOptions,
     ScanWantedOptions,
-    Verbose,
     worded,
 )
 
@@ -38,9 +38,10 @@ class Scan:
     95 % interval.
 
     With --slide, windows overlap: one ends with every slide, from the first that has packets to the last, and has the
-    rows of a scan of its packets alone. Its first windows begin before the first packet. --save keeps a sketch of every
-    slide; superhosts hosts --union makes a window of any length of them. With --peers it is decided within each slide
-    who opened.
+    rows of a scan of its packets alone. A window with exactly the packets of the one before, as over a gap, is skipped
+    and counted in the last line; of live input every window comes. Its first windows begin before the first packet.
+    --save keeps a sketch of every slide; superhosts hosts --union makes a window of any length of them. With --peers it
+    is decided within each slide who opened.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once.
@@ -76,4 +77,4 @@ class Scan:
     local_time: LocalTime = False
     counters: Counters = None
     quiet: Quiet = False
-    verbose: Verbose = False
+    verbose: Annotated[bool, VERBOSE] = False

@@ -32,6 +32,7 @@ from superhosts.sources.exports.layout import (
     LONGEST,
     NOT_IP,
     OPTIONS,
+    OWN_OPTIONS,
     RECEIVED,
     RECORDS,
     ROOM,
@@ -225,7 +226,7 @@ class Collector:
             if options.boot:
                 self.registry.tables.streams[stream, BOOT] = options.boot
         if self.registry.key_of(stream).version == 10:
-            add_records(self.registry.tables.streams, stream, count)
+            add_records(self.registry.tables.streams, stream, count, OWN_OPTIONS)
 
     def _hold(self, batch: Batch, stream: int, number: int, place: tuple[int, int]) -> None:
         """Keep a set until its template comes."""

@@ -33,7 +33,9 @@ DONE, ROOM, TEMPLATES, OPTIONS, UNKNOWN, FULL = 0, 1, 2, 3, 4, 5
 # A stream: the messages of one exporter and one observation domain (source id, engine, sub-agent).
 EXPECTED, IN_STEP, LOST, RESTARTS = 0, 1, 2, 3
 STREAM_DATAGRAMS, STREAM_RECORDS, RATE, USED, BOOT, VERSION, DROPPED = 4, 5, 6, 7, 8, 9, 10
-STREAM_SLOTS = 11
+# Of IPFIX, the reading in which a message's number includes its own records (sequence.py).
+LAST, BEFORE, CHAIN, OWN, OWN_OPTIONS, FITS, SCORE, OWN_LOST, OWN_RESTARTS = 11, 12, 13, 14, 15, 16, 17, 18, 19
+STREAM_SLOTS = 20
 
 # A plan: where the fields of a template's records are. Places are bytes from the start of a record, -1 if absent.
 OWNER, TEMPLATE, KIND, LENGTH, HASH, PLAN_USED = 0, 1, 2, 3, 4, 5

@@ -37,6 +37,7 @@ from superhosts.sources.exports.layout import (
     NOT_IP,
     OPTION,
     OPTIONS,
+    OWN,
     PLAN_USED,
     RATE,
     RATE_AT,
@@ -65,7 +66,7 @@ from superhosts.sources.exports.lookup import find_plan, find_stream
 from superhosts.sources.exports.numbers import half, word
 from superhosts.sources.exports.packets import put_frame
 from superhosts.sources.exports.recordsets import highest_rate, read_fixed, read_varying
-from superhosts.sources.exports.sequence import FEW_DATAGRAMS, FEW_RECORDS, add_records, judge
+from superhosts.sources.exports.sequence import FEW_DATAGRAMS, FEW_RECORDS, add_records, judge, judge_ipfix
 from superhosts.sources.frames import Columns
 
 V5_HEADER, V9_HEADER, IPFIX_HEADER, V5_RECORD = 24, 20, 16, 48
@@ -210,7 +211,7 @@ def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int]
     elif version == 5:
         judge(streams, stream, sequence, half(block, start + 2), FEW_RECORDS)
     else:
-        judge(streams, stream, sequence, 0, FEW_RECORDS)  # its records are added set by set
+        judge_ipfix(streams, stream, sequence)
 
 
 @compiled
@@ -305,7 +306,7 @@ def _sets(
                 return OPTIONS
             count = _read_set(block, (at + 4, behind), row, when, tables, room, tally)
             if counts:
-                add_records(tables.streams, stream, count)
+                add_records(tables.streams, stream, count, OWN)
         elif kind == first or kind == first + 1:
             if not _is_known(block, (at + 4, behind), kind, tables, stream):
                 return TEMPLATES

@@ -26,11 +26,14 @@ from superhosts.sources.exports.layout import (
     HASH,
     KIND,
     LOST,
+    OWN_LOST,
+    OWN_RESTARTS,
     OWNER,
     PLAN_SLOTS,
     PLAN_USED,
     RATE,
     RESTARTS,
+    SCORE,
     STREAM_DATAGRAMS,
     STREAM_RECORDS,
     STREAM_SLOTS,
@@ -243,8 +246,8 @@ class Registry:
                 "domain": key.domain,
                 "datagrams": int(row[STREAM_DATAGRAMS]),
                 "records": int(row[STREAM_RECORDS]),
-                f"lost_{unit}": int(row[LOST]),
-                "restarts": int(row[RESTARTS]),
+                f"lost_{unit}": int(_losses(row)[0]),
+                "restarts": int(_losses(row)[1]),
                 "sampling": self.rate_of(stream) or None,
             }
 
@@ -252,14 +255,16 @@ class Registry:
         """Return the lost records and datagrams of all streams, and how often exporters were restarted."""
         rows = self.tables.streams[: self.tables.used[0]]
         of_records = np.isin(rows[:, VERSION], (5, 10))
-        records, datagrams = int(rows[of_records, LOST].sum()), int(rows[~of_records, LOST].sum())
-        lost = {"records": self.lost["records"] + records, "datagrams": self.lost["datagrams"] + datagrams}
-        return lost, self.restarts + int(rows[:, RESTARTS].sum())
+        lost, restarts = _losses(rows)
+        records, datagrams = int(lost[of_records].sum()), int(lost[~of_records].sum())
+        total = {"records": self.lost["records"] + records, "datagrams": self.lost["datagrams"] + datagrams}
+        return total, self.restarts + int(restarts.sum())
 
     def _count_lost(self, gone: Rows) -> None:
         for row in self.tables.streams[gone]:
-            self.lost["records" if row[VERSION] in (5, 10) else "datagrams"] += int(row[LOST])
-            self.restarts += int(row[RESTARTS])
+            lost, restarts = _losses(row)
+            self.lost["records" if row[VERSION] in (5, 10) else "datagrams"] += int(lost)
+            self.restarts += int(restarts)
 
     def _new_row(self, stream: int) -> int:
         """Return a row for a plan; if there are too many, give up the one that was used least recently."""
@@ -313,3 +318,10 @@ class Registry:
 
 def _power(least: int) -> int:
     return 1 << (least - 1).bit_length()
+
+
+def _losses(streams: Rows) -> Any:
+    """Return what streams, or one of them, have lost, and their restarts, by what their numbers count (sequence.py)."""
+    includes_own = streams[..., SCORE] > 0
+    lost = np.where(includes_own, streams[..., OWN_LOST], streams[..., LOST])
+    return lost, np.where(includes_own, streams[..., OWN_RESTARTS], streams[..., RESTARTS])

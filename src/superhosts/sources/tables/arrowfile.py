@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from superhosts.errors import InputError
-from superhosts.sources.streams import Stopped, Stream
+from superhosts.sources.base import Stopped
+from superhosts.sources.streams import Stream
 from superhosts.sources.tables.arrowcolumns import import_arrow
 from superhosts.sources.tables.base import Opens, RowBlock, TableFormat
 from superhosts.sources.tables.options import TableOptions
