@@ -9,7 +9,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -235,6 +234,8 @@ def test_rows_in_any_order(save: Any) -> None:
 
 def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
     """Write the files of pyarrow, pandas, Polars and DuckDB, with their defaults and with every compression."""
+    import duckdb
+
     table = pa.table(columns)
     frame, polars = table.to_pandas(), pl.from_arrow(table)
     assert isinstance(polars, pl.DataFrame)

@@ -90,9 +90,8 @@ def _text_with(offsets: list[int]) -> pa.Array:
     [
         _text_with([0, 10, 1 << 30, 30]),
         _text_with([0, 10, -20, 30]),
-        pa.DictionaryArray.from_arrays(pa.array([0, 1, 1 << 30], pa.int32()), pa.array(["2024-01-01"] * 2), safe=False),
     ],
-    ids=["beyond", "before", "no value"],
+    ids=["beyond", "before"],
 )
 def test_times_that_point_outside_of_their_column(tmp_path: Path, times: pa.Array) -> None:
     path = tmp_path / "a.arrow"
@@ -175,6 +174,36 @@ def test_without_pyarrow(monkeypatch: Any, tmp_path: Path, run: Run) -> None:
     assert ended.status == 2
     assert f"superhosts: {path}: reading Parquet and Arrow files needs packages that are not installed: " in ended.err
     assert "pip install 'superhosts[tables]'" in ended.err
+
+
+def test_a_time_that_a_dictionary_does_not_have_is_a_bad_row(tmp_path: Path) -> None:
+    places = pa.array([0, 1, 1 << 30], pa.int32())
+    times = pa.DictionaryArray.from_arrays(places, pa.array(["2024-01-01"] * 2), safe=False)
+    table = pa.table({"src": ["1.1.1.1"] * 3, "dst": ["2.2.2.2"] * 3, "time": times})
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+        stream.write_table(table)
+    run = scan(tmp_path / "a.arrow")
+    assert (len(list(run)), run.counters.rows, run.counters.bad_rows) == (1, 3, 1)
+
+
+def test_bytes_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
+    """In columns of text and in dictionaries, of addresses and of times."""
+    for column in ("src", "dst", "ts"):
+        for is_dictionary in (False, True):
+            texts = {"src": SRC[:300], "dst": DST[:300], "ts": ["2024-02-03T04:05:06Z"] * 300}
+            raw = [text.encode() for text in texts[column]]
+            raw[5] = raw[280] = b"\xff\xfe" + raw[5][2:]
+            damaged = pa.array(raw, pa.binary()).view(pa.string())
+            arrays = {**texts, column: damaged.dictionary_encode() if is_dictionary else damaged}
+            for path in (tmp_path / "a.parquet", tmp_path / "a.arrow"):
+                if path.suffix == ".parquet":
+                    make(path, **arrays)
+                else:
+                    feather.write_feather(pa.table(arrays), path)
+                run = scan(path)
+                list(run)
+                assert (run.counters.rows, run.counters.bad_rows) == (300, 2), (column, is_dictionary, path.suffix)
+                assert len(run.counters.warnings) == 2
 
 
 def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:
