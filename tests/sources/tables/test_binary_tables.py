@@ -258,15 +258,14 @@ def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
         polars.write_parquet(
             folder / f"polars-{codec}.parquet", compression="uncompressed" if codec == "none" else codec
         )
-        duckdb.from_arrow(table).write_parquet(
-            str(folder / f"duckdb-{codec}.parquet"), compression="uncompressed" if codec == "none" else codec
-        )
     polars.write_ipc(folder / "polars.arrow")
     polars.lazy().sink_parquet(folder / "polars-sink.parquet")
     polars.write_parquet(folder / "polars.parquet")
     frame.to_feather(folder / "pandas.feather")
     frame.to_parquet(folder / "pandas.parquet")
-    duckdb.from_arrow(table).write_parquet(str(folder / "duckdb.parquet"))
+    with duckdb.connect() as connection:
+        for codec in (None, "uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4"):
+            connection.from_arrow(table).write_parquet(str(folder / f"duckdb-{codec}.parquet"), compression=codec)
 
 
 def test_the_files_of_other_programs_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:

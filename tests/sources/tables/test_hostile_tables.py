@@ -206,6 +206,24 @@ def test_bytes_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
                 assert len(run.counters.warnings) == 2
 
 
+def test_a_csv_with_a_nul_is_the_same_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
+    """Its row is bad, wherever it is; only a first line with one is no text."""
+    lines = [b"src,dst,time", *(b"10.0.0.%d,192.0.2.%d,1700000000" % (i % 5, i % 99) for i in range(900))]
+    for damaged in (1, 2, 3, 500, 900):
+        text = b"\n".join([*lines[:damaged], lines[damaged].replace(b"192", b"1\0\xd8"), *lines[damaged + 1 :]])
+        path = tmp_path / "a.csv"
+        path.write_bytes(text + b"\n")
+        stdin(path.read_bytes())
+        for name in (path, "-"):
+            run = scan(name, window="all")
+            assert (len(list(run)), run.counters.rows, run.counters.bad_rows) == (1, 900, 1), (damaged, name)
+    path.write_bytes(b"\n".join([b"src,dst,\0time", *lines[1:]]))
+    stdin(path.read_bytes())
+    for name in (path, "-"):
+        with pytest.raises(InputError, match="not a capture"):
+            list(scan(name, window="all"))
+
+
 def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "a.parquet", src=SRC, dst=DST)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")

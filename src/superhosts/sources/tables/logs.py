@@ -100,7 +100,8 @@ def _is_json(head: bytes) -> bool:
 def _is_table(head: bytes) -> bool:
     """Return True for text with a header of usual names, or with addresses in its first lines: no other is a table."""
     lines = _first_lines(head)
-    if not lines or not is_text(head) or lines[0].lstrip().startswith(("{", "[")):
+    # A control character behind the first line is damage of its row. Besides, of a pipe no more lines need be there.
+    if not lines or not is_text(lines[0].encode()) or lines[0].lstrip().startswith(("{", "[")):
         return False
     delimiter = sniff(lines[0])
     rows = [split(line, delimiter) for line in lines]
