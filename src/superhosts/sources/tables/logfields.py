@@ -18,9 +18,9 @@ from superhosts.sources.tables.textlayout import Wanted
 
 
 def check_ends(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> None:
-    """Raise InputError if these columns lack an end and the program has another log that would do."""
+    """Raise InputError if these columns have no end and the program has another log that would do."""
     asked, known = options.map or Mapping(), {name.strip().lower() for name in columns}
-    has_ends = all(known.intersection(names) for names in (log.src, log.dst)) or has_usual_names(columns)
+    has_ends = known.intersection((*log.src, *log.dst)) or has_usual_names(columns)
     if log.advice and not has_ends and asked.src is None and asked.dst is None:
         raise InputError(f"{log.advice}; {columns_found(columns)}", file=file)
 
