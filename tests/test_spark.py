@@ -90,6 +90,13 @@ def test_eight_partitions_give_the_rows_of_a_scan(frame: Any, tmp_path: Path) ->
 
 
 @needs_spark
+def test_the_parquet_files_of_spark_are_read(frame: Any, tmp_path: Path) -> None:
+    frame.coalesce(2).write.parquet(str(tmp_path / "files"))
+    (window,) = sh.scan(tmp_path / "files", map="src=a,dst=b", window="all", threshold=500, exact="off", **SMALL)
+    assert plain(window) == scanned(tmp_path, threshold=500)
+
+
+@needs_spark
 def test_pairs_of_a_host_and_its_peer(frame: Any, tmp_path: Path) -> None:
     whole = merge_sketches(sketch_partitions(frame.coalesce(2), host="a", peer="b", **SMALL))
     assert plain(whole.super_hosts(500)) == scanned(tmp_path, threshold=500, direction="out")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import Run
 from first_hour.office import FOLDER
 
 OFFICE = FOLDER / "office.pcap.gz"
@@ -85,14 +86,47 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[hub]\nslide = '30s'", "[hub]: "),
         ("[hub]\narchive-sites = true", "[hub]: --archive-sites needs --archive DIR"),
         ("[edge]\nwindow = '5m'\nslide = '70s'", "[edge]: --slide 70s: the window (5m) has to be a multiple"),
+        ("inner = ['10.0.0.0/33']", "[scan]: --inner: '10.0.0.0/33' is not a prefix"),
+        ("inner = ['10.0.0.0/33']\n[hub]", "[scan]: --inner: '10.0.0.0/33' is not a prefix"),
+        ("[watch]\nexclude = ['nowhere']", "[watch]: --exclude: 'nowhere' is not a prefix"),
+        ("[edge]\ninner = ['10.0.0.0/33']", "[edge]: --inner: '10.0.0.0/33' is not a prefix"),
+        ("ipv4-prefix = 33", "[scan]: --ipv4-prefix 33: must be from 1 to 32"),
+        ("[hub]\nipv6-prefix = 0", "[hub]: --ipv6-prefix 0: must be from 1 to 128"),
+        ("memory = '1B'", "[scan]: memory 1 B is too small"),
+        ("[scan]\njson = true\ncsv = true", "[scan]: --json and --csv: choose one"),
+        ("[scan]\nquiet = true\nverbose = true", "[scan]: --verbose: not with --quiet"),
+        ("[scan]\noutput = ['rows.txt']", "[scan]: --output rows.txt: the name must end in .jsonl, .csv or .parquet"),
+        ("[hub]\noutput = ['rows.parquet']", "[hub]: --output rows.parquet: Parquet cannot be appended to"),
+        ("[edge]\noutput = ['what://x']", "[edge]: --output what://x: unknown scheme"),
+        ("[scan]\nalert-to = ['syslog://x']", "[scan]: --alert-to needs --alerts FILE"),
+        (
+            "[scan]\nallow = ['10.0.0.0/33']",
+            "[scan]: --allow, line 1: '10.0.0.0/33' is neither an address nor a prefix",
+        ),
+        ("[hub]\nnever-act = ['10.0.0.0/33']", "[hub]: "),
+        ("[scan]\nalerts = 'a'\nthreshold = 5000", "[scan]: --threshold 5000: a rule of alerts begins at 1,024 peers"),
+        ("[watch]\nweb-trust-proxy = ['10.0.0.1']", "[watch]: --web-trust-proxy: only with --web"),
+        ("[edge]\nto = 'a'\nnats = 'b'", "[edge]: --to and --nats: choose one way to the hub"),
+        ("[edge]\nthreshold = 5", "[edge]: --threshold and --top: only with --output"),
+        ("[edge]\nsite = 'a b'", "[edge]: --site 'a b': "),
+        ("[hub]\nsites = ['ams', 'a/b']", "[hub]: --sites 'a/b': "),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_named(run: Run, tmp_path: Path, text: str, said: str) -> None:
     file = written(tmp_path, text)
     ended = run("config", "check", file)
-    assert ended.returncode == 2
-    assert f"{file}: {said}" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    assert ended.status == 2
+    assert f"{file}: {said}" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
+    """The same words, whether a file is checked or used; and what a file may hold for a hub alone is all right."""
+    for text in ("inner = ['10.0.0.0/33']", "ipv4-prefix = 33", "memory = '1B'", "quiet = true\nverbose = true"):
+        file = written(tmp_path, f"[scan]\n{text}\n")
+        said = run("scan", OFFICE, "--config", file)
+        assert (said.status, said.err) == (2, run("config", "check", file).err.replace(f"{file}: [scan]: ", ""))
+    assert run("config", "check", written(tmp_path, "output = ['rows']\n[hub]\nsites = ['ams']\n")).status == 0
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

@@ -1,38 +1,90 @@
 """Checks of options that are right by themselves and wrong together. They write nothing and open nothing.
 
+Lists of prefixes in files (@FILE) are read.
+
 Commands make their settings here, and `config check` makes the same ones from a file.
 """
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
-from superhosts.cli._options import check_no_conflict
+from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_alerts
+from superhosts.cli._console import tell
+from superhosts.cli._dashboard import Dashboard
+from superhosts.cli._options import NamesOptions, WantedOptions, check_no_conflict
+from superhosts.cli._outputs import output_options
 from superhosts.cli._settings import make_settings
 from superhosts.cli._values import parse_seconds
+from superhosts.cli.usage.edge import Edge
 from superhosts.cli.usage.hub import Hub
+from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.errors import UsageError
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS
+from superhosts.fleet.parcels import check_site
 from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import RUN_THAT_ENDS, RunKind
+from superhosts.reports.opening import OutputOptions, check_addresses
 from superhosts.text import counted
 from superhosts.units import SECOND, format_duration, parse_duration, parse_size
 
 
-def check_together(command: str, options: Any) -> None:
+def check_together(command: str, options: Any, config: Path) -> None:
     """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
     if command == "hub":
-        hub_settings(options)
+        settings = hub_settings(options)
         hub_grid(options)
+    else:
+        settings = traffic_settings(command, options)
+    endless = RunKind(endless=True)
+    if command == "edge":
+        check_addresses(OutputOptions(outputs=options.rows.output), endless)
         return
+    outputs, alerting = output_options(options.results), options.results.alerting
+    check_addresses(outputs, RUN_THAT_ENDS if command == "scan" else endless)
+    check_addresses(OutputOptions(outputs=alerting.alert_to), endless)
+    policy = policy_of(alerting, config, settings.inner)
+    if wants_alerts(alerting) and command != "hub":
+        for_alerts(settings, policy)
+    if alerting.alerts is None:
+        open_desk(alerting, policy, outputs.delivery, tell)  # says what is missing
+    if command != "scan":
+        Dashboard(options.dashboard)
+
+
+def traffic_settings(command: str, options: Any) -> Settings:
+    """Return the settings of `scan`, `watch` or `edge`. Raise UsageError if options do not go together."""
+    if command == "scan" and options.verbose and options.quiet:
+        raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     names = ("memory_total", "site", "device")
     settings = make_settings(
         options.traffic, options.wanted, options.cube, **{name: getattr(options, name) for name in names}
     )
+    settings.check_parts()
     if command == "edge":
-        check_settings(settings)
+        _check_edge(options, check_settings(settings))
+    return settings
+
+
+def _check_edge(options: Edge, settings: Settings) -> None:
+    if options.to is not None:
+        if options.nats is not None:
+            raise UsageError("--to and --nats: choose one way to the hub")
+        check_no_conflict({**options.link.proofs, **options.link.tls}, "not with --to, where there is no server")
+    if options.site:
+        check_site(options.site)
+    if settings.evidence and settings.evidence_pairs > EVIDENCE_PAIRS:
+        most = f"hubs take evidence of at most {EVIDENCE_PAIRS:,} pairs"
+        raise UsageError(f"--evidence-pairs {settings.evidence_pairs}: {most}")
+    if not options.rows.output:
+        if options.wanted != WantedOptions():
+            raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
+        if options.rows.naming != NamesOptions():
+            raise UsageError("--labels, --geo and --names: only with --output, as sketches have no names")
 
 
 def hub_settings(options: Hub) -> Settings:
@@ -43,7 +95,16 @@ def hub_settings(options: Hub) -> Settings:
         raise UsageError("--archive-sites needs --archive DIR")
     if parse_size(options.way_in.quota_bytes) == 0:
         raise UsageError(f"--quota-bytes {options.way_in.quota_bytes}: nothing would ever be taken; write it like 4GiB")
-    return check_settings(make_settings(options.cube, options.wanted, options.windows))
+    hub_sites(options)
+    settings = check_settings(make_settings(options.cube, options.wanted, options.windows))
+    settings.check_parts()
+    return settings
+
+
+def hub_sites(options: Hub) -> tuple[str, ...]:
+    """Return the sites that a hub waits for. Raise UsageError if a name is invalid."""
+    check_site(options.site)
+    return tuple(check_site(name, "--sites") for name in options.sites if options.sites != [""])
 
 
 def hub_grid(options: Hub) -> Grid | None:

@@ -64,7 +64,11 @@ def check_config(options: Check) -> None:
     check_common(config, (each for command in commands.values() for each in command.params))
     for name, command in commands.items():
         checked(config, name, _context(command, name))
-    for name in [name for name in COMMANDS if name in config.tables] or ["scan"]:
+    own = [name for name in COMMANDS if name in config.tables]
+    known = {key_of(each) for name in own for each in commands[name].params}
+    if not {name.replace("_", "-") for name in config.common} <= known or not own:
+        own.append("scan")  # which has most of the options that no table is about
+    for name in dict.fromkeys(own):
         _check_together(config, name)
     rules = rules_of(config.rules, str(config.path))
     values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
@@ -79,7 +83,7 @@ def _check_together(config: Config, name: str) -> None:
     try:
         with command.make_context(name, ["--config", str(config.path), *words]) as context:
             command.invoke(context)
-        check_together(name, found[0])
+        check_together(name, found[0], config.path)
     except typer.BadParameter as error:
         raise config.wrong(f"[{name}]", error.message) from None
     except UsageError as error:

@@ -10,26 +10,25 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._capturing import use_filter
+from superhosts.cli._combined import traffic_settings
 from superhosts.cli._console import fail_with, log_status, say_error, tell
 from superhosts.cli._joining import join
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._observing import observe_edge
-from superhosts.cli._options import NamesOptions, ServiceOptions, WantedOptions, check_no_conflict
+from superhosts.cli._options import ServiceOptions
 from superhosts.cli._outputs import delivery_options, naming_of
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
-from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
-from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.durable import hold_folder
-from superhosts.errors import RefusedError, SuperhostsError, UsageError
-from superhosts.fleet.edge import Edge, check_settings
+from superhosts.errors import RefusedError, SuperhostsError
+from superhosts.fleet.edge import Edge
 from superhosts.fleet.link import Sender
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.parcels import check_site
@@ -64,19 +63,7 @@ def edge(options: EdgeOptions) -> None:
     check_site(options.site)
     monitor = Monitor("edge", options.service)
     connection = None if joining is not None else _connection(options)
-    settings = check_settings(
-        make_settings(
-            options.traffic,
-            options.cube,
-            options.wanted,
-            memory_total=options.memory_total,
-            site=options.site,
-            device=options.device,
-        )
-    )
-    if settings.evidence and settings.evidence_pairs > EVIDENCE_PAIRS:
-        most = f"hubs take evidence of at most {EVIDENCE_PAIRS:,} pairs"
-        raise UsageError(f"--evidence-pairs {settings.evidence_pairs}: {most}")
+    settings = traffic_settings("edge", options)
     settings = replace(settings, key=fleet_key(options.cube.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
         connection = connection if joining is None else joining.connect()
@@ -93,10 +80,6 @@ def edge(options: EdgeOptions) -> None:
 def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     """Open the destination of the site's own super hosts, if there is one."""
     if not options.rows.output:
-        if options.wanted != WantedOptions():
-            raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
-        if options.rows.naming != NamesOptions():
-            raise UsageError("--labels, --geo and --names: only with --output, as sketches have no names")
         yield None
         return
     run = RunKind(columns_with(options.traffic.keeping.evidence), endless=True)
@@ -110,9 +93,6 @@ def _connection(options: EdgeOptions) -> NatsOptions | None:
     """Return the checked options of the NATS server; None if sketches are sent as files."""
     if options.to is None:
         return connect_to(LOCAL if options.nats is None else options.nats, options.link)
-    if options.nats is not None:
-        raise UsageError("--to and --nats: choose one way to the hub")
-    check_no_conflict({**options.link.proofs, **options.link.tls}, "not with --to, where there is no server")
     return None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
-from superhosts.cli._combined import hub_grid, hub_settings
+from superhosts.cli._combined import hub_grid, hub_settings, hub_sites
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._keys import fleet_key, warn_if_public
@@ -37,7 +37,6 @@ from superhosts.fleet.files import FileReceiver
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
 from superhosts.fleet.link import Receiver
-from superhosts.fleet.parcels import check_site
 from superhosts.fleet.quotas import Quota, Quotas
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.roster import Roster
@@ -152,14 +151,12 @@ def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
     outputs = output_options(options.results, site=options.site, state=options.state)
     traffic = hub_settings(options)
-    sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
-    check_site(options.site)
     upward = _connect_upward(options)
     traffic = replace(traffic, key=fleet_key(options.cube.key_file))
     policy = _policy(options)
     settings = HubSettings(
         selection=_selection(options, policy, traffic),
-        sites=tuple(sites),
+        sites=hub_sites(options),
         grace=parse_seconds(options.windows.grace),
         late=parse_seconds(options.windows.late),
         grid=hub_grid(options),

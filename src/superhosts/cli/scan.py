@@ -11,6 +11,7 @@ import typer
 
 from superhosts.cli._alerting import with_alerts
 from superhosts.cli._capturing import LiveWarnings, use_filter
+from superhosts.cli._combined import traffic_settings
 from superhosts.cli._console import fail_with, say, say_error, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
@@ -18,7 +19,6 @@ from superhosts.cli._outputs import output_options
 from superhosts.cli._profile import profiled
 from superhosts.cli._reports import report_of
 from superhosts.cli._saving import SketchSaver, prepare_folder
-from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
@@ -27,7 +27,7 @@ from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.engines.autogpu import DeviceWarning
-from superhosts.errors import SuperhostsError, UsageError
+from superhosts.errors import SuperhostsError
 from superhosts.pipeline.building import gathered_memory
 from superhosts.pipeline.run_options import RunOptions, scan_options
 from superhosts.pipeline.scan import Scan
@@ -60,17 +60,8 @@ class Manner:
 
 def scan(options: ScanOptions) -> None:
     """Scan, write the results, and exit with the status of the first error."""
-    if options.verbose and options.quiet:
-        raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     show_tracebacks(options.verbose)
-    settings = make_settings(
-        options.traffic,
-        options.wanted,
-        options.cube,
-        memory_total=options.memory_total,
-        site=options.site,
-        device=options.device,
-    )
+    settings = traffic_settings("scan", options)
     counters = CountersOutput(options.counters, options.results)
     errors = ReportedErrors()
     sources = open_inputs(options.inputs, errors.add, tables=options.traffic.tables.read())

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from superhosts.cli._alerting import for_alerts, policy_of, with_alerts
 from superhosts.cli._capturing import use_filter
+from superhosts.cli._combined import traffic_settings
 from superhosts.cli._console import fail_with, tell
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._dashboard import Dashboard
@@ -18,7 +19,6 @@ from superhosts.cli._observing import ObservedView, observe_outputs, observe_wat
 from superhosts.cli._outputs import output_options
 from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
 from superhosts.cli._service import Reloads
-from superhosts.cli._settings import make_settings
 from superhosts.cli._values import parse_seconds
 from superhosts.cli._views import ProgressView, View
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
@@ -33,14 +33,7 @@ from superhosts.sources.opening import open_inputs
 
 def watch(options: Watch) -> None:
     """Watch until the inputs end or somebody stops it; then exit with the status of the first error."""
-    settings = make_settings(
-        options.traffic,
-        options.wanted,
-        options.cube,
-        memory_total=options.memory_total,
-        site=options.site,
-        device=options.device,
-    )
+    settings = traffic_settings("watch", options)
     counters = CountersOutput(options.counters, options.results)
     monitor, errors, dashboard = Monitor("watch", options.service), ReportedErrors(), Dashboard(options.dashboard)
     sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.traffic.tables.read())

@@ -319,6 +319,13 @@ class Settings:
         assert kind is not None
         return kind.parse(self.geometry, key_bits)
 
+    def check_parts(self) -> None:
+        """Raise UsageError if the network or a detector cannot be made of these settings."""
+        self.make_network()
+        kind = DETECTORS[self.detector]
+        if kind.geometry_type is not None and not self.geometry and not kind.grows_with_traffic:
+            kind.geometry_type.for_memory(self.memory)
+
     def make_network(self) -> Network:
         """Return the monitored network. Raises UsageError if its options are invalid."""
         return Network(

@@ -109,25 +109,41 @@ def open_destination(
     address: str, run: RunKind, delivery: DeliveryOptions | None = None, *, private: bool = False
 ) -> Destination:
     """Open the destination that an address names. `private`: it comes from a file, so it may hold secrets."""
-    scheme = address.partition(":")[0]
-    # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
-    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
-        sender = find_sender(scheme).open(address, private=private)
-        delivery = delivery or DeliveryOptions()
+    kind = find_kind(address, run)
+    delivery = delivery or DeliveryOptions()
+    if issubclass(kind, Sender):
+        sender = kind.open(address, private=private)
         for warning in sender.address.warnings():
             delivery.say(warning)
         return Delivery(sender, run, delivery)
+    opened = kind(address, run)
+    return PatientFile(opened, Path(address), delivery) if run.endless and not kind.scheme else opened
+
+
+def check_addresses(options: OutputOptions, run: RunKind) -> None:
+    """Raise what opening the destinations would, as far as their addresses tell. Nothing is opened."""
+    for wanted in _wanted(options.addresses):
+        kind = find_kind(wanted.text, run)
+        if issubclass(kind, Sender):
+            kind.open(wanted.text, private=wanted.private).close()
+
+
+def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
+    """Return what delivers to an address; UsageError if it makes no sense."""
+    scheme = address.partition(":")[0]
+    # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
+    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
+        return find_sender(scheme)
     with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
     for kind in with_scheme:
         if kind.recognises(address, run):
-            return kind(address, run)
+            return kind
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
         known = ", ".join(sorted((*(f"{kind.scheme}:" for kind in with_scheme), *(f"{name}:" for name in SENDERS))))
         raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
-            opened = kind(address, run)
-            return PatientFile(opened, Path(address), delivery or DeliveryOptions()) if run.endless else opened
+            return kind
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
         raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")

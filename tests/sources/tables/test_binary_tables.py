@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -229,6 +230,55 @@ def test_rows_in_any_order(save: Any) -> None:
     for window in run:  # a window that comes again replaces the first
         last[window.window.start] = {str(row.host): int(row.peers) for row in window}
     assert last == answer(ROWS)
+
+
+def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
+    """Write the files of pyarrow, pandas, Polars and DuckDB, with their defaults and with every compression."""
+    import duckdb
+
+    table = pa.table(columns)
+    frame, polars = table.to_pandas(), pl.from_arrow(table)
+    assert isinstance(polars, pl.DataFrame)
+    levels = {"oldest": pl.CompatLevel.oldest(), "newest": pl.CompatLevel.newest()}
+    for codec in (None, "lz4", "zstd"):
+        options = ipc.IpcWriteOptions(compression=codec)
+        with ipc.new_file(folder / f"pyarrow-{codec}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=300)
+        with ipc.new_stream(folder / f"pyarrow-{codec}.arrows", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=300)
+        for level, chosen in levels.items():
+            name = f"polars-{codec}-{level}"
+            polars.write_ipc(folder / f"{name}.arrow", compression=codec, compat_level=chosen)
+            polars.write_ipc_stream(folder / f"{name}.arrows", compression=codec, compat_level=chosen)
+            polars.lazy().sink_ipc(folder / f"{name}-sink.arrow", compression=codec, compat_level=chosen)
+        frame.to_feather(folder / f"pandas-{codec}.feather", compression=codec or "uncompressed")
+    for codec in ("snappy", "gzip", "zstd", "brotli", "lz4", "none"):
+        pq.write_table(table, folder / f"pyarrow-{codec}.parquet", compression=codec)
+        frame.to_parquet(folder / f"pandas-{codec}.parquet", compression=None if codec == "none" else codec)
+        polars.write_parquet(
+            folder / f"polars-{codec}.parquet", compression="uncompressed" if codec == "none" else codec
+        )
+    polars.write_ipc(folder / "polars.arrow")
+    polars.lazy().sink_parquet(folder / "polars-sink.parquet")
+    polars.write_parquet(folder / "polars.parquet")
+    frame.to_feather(folder / "pandas.feather")
+    frame.to_parquet(folder / "pandas.parquet")
+    with duckdb.connect() as connection:
+        for codec in (None, "uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4"):
+            connection.from_arrow(table).write_parquet(str(folder / f"duckdb-{codec}.parquet"), compression=codec)
+
+
+def test_the_files_of_other_programs_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
+    rows = ROWS[:400]
+    src, dst = ends(rows)
+    write_as_others_do(tmp_path, {"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in rows])})
+    expected = answer(rows)
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) == 57
+    for path in paths:
+        assert found(path) == expected, path.name
+        stdin(path.read_bytes())
+        assert found("-") == expected, path.name
 
 
 def test_compressed_and_from_standard_input(save: Any, stdin: Callable[[Any], None], tmp_path: Path) -> None:

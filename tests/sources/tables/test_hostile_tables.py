@@ -91,9 +91,8 @@ def _text_with(offsets: list[int]) -> pa.Array:
     [
         _text_with([0, 10, 1 << 30, 30]),
         _text_with([0, 10, -20, 30]),
-        pa.DictionaryArray.from_arrays(pa.array([0, 1, 1 << 30], pa.int32()), pa.array(["2024-01-01"] * 2), safe=False),
     ],
-    ids=["beyond", "before", "no value"],
+    ids=["beyond", "before"],
 )
 def test_times_that_point_outside_of_their_column(tmp_path: Path, times: pa.Array) -> None:
     path = tmp_path / "a.arrow"
@@ -176,6 +175,54 @@ def test_without_pyarrow(monkeypatch: Any, tmp_path: Path, run: Run) -> None:
     assert ended.status == 2
     assert f"superhosts: {path}: reading Parquet and Arrow files needs packages that are not installed: " in ended.err
     assert "pip install 'superhosts[tables]'" in ended.err
+
+
+def test_a_time_that_a_dictionary_does_not_have_is_a_bad_row(tmp_path: Path) -> None:
+    places = pa.array([0, 1, 1 << 30], pa.int32())
+    times = pa.DictionaryArray.from_arrays(places, pa.array(["2024-01-01"] * 2), safe=False)
+    table = pa.table({"src": ["1.1.1.1"] * 3, "dst": ["2.2.2.2"] * 3, "time": times})
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+        stream.write_table(table)
+    run = scan(tmp_path / "a.arrow")
+    assert (len(list(run)), run.counters.rows, run.counters.bad_rows) == (1, 3, 1)
+
+
+def test_bytes_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
+    """In columns of text and in dictionaries, of addresses and of times."""
+    for column in ("src", "dst", "ts"):
+        for is_dictionary in (False, True):
+            texts = {"src": SRC[:300], "dst": DST[:300], "ts": ["2024-02-03T04:05:06Z"] * 300}
+            raw = [text.encode() for text in texts[column]]
+            raw[5] = raw[280] = b"\xff\xfe" + raw[5][2:]
+            damaged = pa.array(raw, pa.binary()).view(pa.string())
+            arrays = {**texts, column: damaged.dictionary_encode() if is_dictionary else damaged}
+            for path in (tmp_path / "a.parquet", tmp_path / "a.arrow"):
+                if path.suffix == ".parquet":
+                    make(path, **arrays)
+                else:
+                    feather.write_feather(pa.table(arrays), path)
+                run = scan(path)
+                list(run)
+                assert (run.counters.rows, run.counters.bad_rows) == (300, 2), (column, is_dictionary, path.suffix)
+                assert len(run.counters.warnings) == 2
+
+
+def test_a_csv_with_a_nul_is_the_same_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
+    """Its row is bad, wherever it is; only a first line with one is no text."""
+    lines = [b"src,dst,time", *(b"10.0.0.%d,192.0.2.%d,1700000000" % (i % 5, i % 99) for i in range(900))]
+    for damaged in (1, 2, 3, 500, 900):
+        text = b"\n".join([*lines[:damaged], lines[damaged].replace(b"192", b"1\0\xd8"), *lines[damaged + 1 :]])
+        path = tmp_path / "a.csv"
+        path.write_bytes(text + b"\n")
+        stdin(path.read_bytes())
+        for name in (path, "-"):
+            run = scan(name, window="all")
+            assert (len(list(run)), run.counters.rows, run.counters.bad_rows) == (1, 900, 1), (damaged, name)
+    path.write_bytes(b"\n".join([b"src,dst,\0time", *lines[1:]]))
+    stdin(path.read_bytes())
+    for name in (path, "-"):
+        with pytest.raises(InputError, match="not a capture"):
+            list(scan(name, window="all"))
 
 
 def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import naive_text
-from places import DATA
+from places import DATA, REPRO
 from superhosts.errors import InputError
 from superhosts.sources.tables.formats import FORMATS
 from superhosts.sources.tables.options import TableOptions
@@ -24,6 +24,7 @@ ZEEK = (
     "#types\ttime\tstring\taddr\tport\taddr\tport\tenum\tstring\tinterval\n"
     f"1700000000.250000\tC1\t{A}\t1\t{B}\t443\ttcp\t-\t7.250000\n#close\t2023-11-14-23-00-00\n"
 )
+HEAD, DHCP = "#separator \\x09\n#fields\tts\t", {"client_addr": A, "server_addr": B}
 EVE = {
     "timestamp": "2023-11-14T23:13:27.500000+0100",
     "event_type": "flow",
@@ -55,6 +56,19 @@ TEXTS: dict[str, tuple[str, str]] = {
     "zeek in JSON with dates": (
         "zeek",
         json.dumps({"ts": "2023-11-14T22:13:20.250000Z", "id.orig_h": A, "id.resp_h": B}),
+    ),
+    "zeek's dhcp.log": (
+        "zeek",
+        f"{HEAD}uids\tclient_addr\tserver_addr\tduration\n1700000000.25\tC1,C2\t{A}\t{B}\t7.25\n",
+    ),
+    "zeek's dhcp.log in JSON": ("zeek", json.dumps({"ts": 1700000000.25, "uids": ["C1"], **DHCP, "duration": 7.25})),
+    "zeek's notice.log": (
+        "zeek",
+        f"{HEAD}id.orig_h\tid.resp_h\tnote\tsrc\tdst\n1700000000.25\t-\t-\tScan::Port_Scan\t{A}\t{B}\n",
+    ),
+    "zeek's notice.log in JSON": (
+        "zeek",
+        json.dumps({"ts": 1700000000.25, "note": "x", "msg": "y", "src": A, "dst": B, "suppress_for": 3600.0}),
     ),
     "eve": ("eve", json.dumps(EVE) + "\n"),
     "eve netflow": (
@@ -176,7 +190,14 @@ def test_a_log_is_recognised_and_its_fields_are_found(case: str, tmp_path: Path)
 )
 def test_the_end_of_a_record(case: str, tmp_path: Path) -> None:
     text = TEXTS[case][1]
-    lacks_end = {"goflow2 of old", "pmacct without a start", "ntopng of ClickHouse", "zeek in JSON with dates"}
+    lacks_end = {
+        "zeek's notice.log",
+        "zeek's notice.log in JSON",
+        "goflow2 of old",
+        "pmacct without a start",
+        "ntopng of ClickHouse",
+        "zeek in JSON with dates",
+    }
     found = read_file(written(tmp_path / "log", text), TableOptions(time="end"))
     expected = {START, WHOLE_SECONDS} if case in lacks_end else {END, 1_700_000_007 * 10**9}
     assert found.rows[0][3] in expected
@@ -211,6 +232,52 @@ def test_logs_that_are_concatenated_may_have_other_fields(tmp_path: Path, monkey
         found = read_file(path, options(threads=threads))
         assert [row[1] for row in found.rows] == expected
         assert (found.bad, found.skipped) == (0, 0)
+
+
+def test_heads_of_zeek_that_other_programs_wrote(tmp_path: Path) -> None:
+    """The head may spell the separator otherwise or lack it, be indented, and the last line may be cut."""
+    whole = ZEEK.rsplit("#close", 1)[0]
+    head, types, row = whole.partition("#fields")[0], *whole.splitlines(keepends=True)[-2:]
+    heads = {
+        "two characters": whole.replace("\\x09", "\\t"),
+        "a tab": whole.replace("\\x09", "\t"),
+        "no separator": whole.partition("\n")[2],
+        "fields alone": whole.removeprefix(head).replace(types, ""),
+        "blanks": whole.replace("\t", "  "),
+        "an indented head": "".join(f"\t{line}" for line in whole.removesuffix(row).splitlines(keepends=True)) + row,
+        "all indented": "".join(f"\t{line}" for line in whole.splitlines(keepends=True)),
+        "Windows": whole.replace("\n", "\r\n"),
+    }
+    expected = read_file(written(tmp_path / "conn.log", ZEEK)).rows
+    for name, text in heads.items():
+        last = text.splitlines()[-1]
+        for end, bad in (("", 0), (last.rpartition(B)[0], 1)):
+            found = read_file(written(tmp_path / "conn.log", text + end))
+            assert (found.format, found.rows, found.bad) == ("zeek", expected, bad), name
+            assert bad == sum("the input ends inside this line" in row.text for row in found.first_bad)
+
+
+def test_a_log_of_zeek_without_two_hosts_names_the_one_to_scan(tmp_path: Path) -> None:
+    files = {"ts": 1700000000.25, "fuid": "F1", "tx_hosts": [A], "rx_hosts": [B], "source": "HTTP"}
+    for text in (
+        json.dumps(files) + "\n",
+        f"{HEAD}fuid\ttx_hosts\trx_hosts\n1\tF1\t{A}\t{B}\n",
+        f"{HEAD}peer\n1\tzeek\n",
+    ):
+        with pytest.raises(
+            InputError, match=r"do not name two hosts; Zeek's conn.log in the same folder does: scan that"
+        ):
+            read_file(written(tmp_path / "files.log", text))
+    path = written(tmp_path / "files.log", f"{HEAD}fuid\ttx_hosts\trx_hosts\n1\tF1\t{A}\t{B}\n")
+    assert len(read_file(path, options("src=tx_hosts,dst=rx_hosts")).rows) == 1
+
+
+@pytest.mark.parametrize(("name", "rows", "bad"), [("zeek_minimal.log", 1, 1), ("zeek_no_separator.log", 8, 2)])
+def test_zeek_logs_that_raised_a_type_error(name: str, rows: int, bad: int) -> None:
+    if not (REPRO / name).exists():
+        pytest.skip("inputs that broke the program are not here")
+    found = read_file(REPRO / name)
+    assert (len(found.rows), found.bad) == (rows, bad)
 
 
 def test_summaries_of_nfdump_are_no_rows(tmp_path: Path) -> None:

@@ -92,13 +92,8 @@ def times_of(arrays: tuple[Any, Any | None], how: RowTimes, file: str) -> Times:
 def values_of(array: Any, column: str, what: int, codes: Codes, file: str) -> Numbers:
     """Return an Arrow array as values of a field of details (detailvalues.py); those of other types are unknown."""
     types, kind = import_arrow(file).types, array.type
-    unknown = np.full(len(array), -1, np.int64)
     if types.is_dictionary(kind):
-        known = values_of(array.dictionary, column, what, codes, file)
-        indices = _filled_numbers(array.indices).astype(np.int64, copy=False)
-        is_inside = (indices >= 0) & (indices < len(known))
-        unknown[is_inside] = known[indices[is_inside]]
-        return unknown
+        return _looked_up(array, values_of(array.dictionary, column, what, codes, file), -1)
     if types.is_integer(kind):  # numbers of uint64 beyond int64 become negative, and are none
         found = of_integers(_filled_numbers(array).astype(np.int64), what)
     elif types.is_floating(kind):
@@ -108,18 +103,15 @@ def values_of(array: Any, column: str, what: int, codes: Codes, file: str) -> Nu
         places = np.stack([offsets[:-1], offsets[1:]], axis=1).astype(np.int64)
         found = of_places(data, places, what, codes)
     else:
-        return unknown
+        return np.full(len(array), -1, np.int64)
     return np.where(_nulls(array), -1, found) if array.null_count else found
 
 
 def _times(array: Any, column: str, factor: int, file: str) -> Times:
     pyarrow = import_arrow(file)
     types, kind = pyarrow.types, array.type
-    if types.is_dictionary(kind) or _is_text(types, kind):
-        array.validate(full=True)  # pyarrow follows offsets and indices without a look at them
     if types.is_dictionary(kind):
-        array = array.dictionary_decode()
-        kind = array.type
+        return _looked_up(array, _times(array.dictionary, column, factor, file), NO_TIME)
     if types.is_timestamp(kind):
         return _scaled(array.view(pyarrow.int64()), UNITS[kind.unit])
     if types.is_date32(kind):
@@ -155,6 +147,15 @@ def _filled_numbers(array: Any) -> NDArray[Any]:
     return numbers
 
 
+def _looked_up(array: Any, known: NDArray[np.int64], missing: int) -> NDArray[np.int64]:
+    """Return the values of a dictionary array, given those of its dictionary; `missing` where an index names none."""
+    indices = _filled_numbers(array.indices).astype(np.int64, copy=False)
+    is_inside = (indices >= 0) & (indices < len(known))
+    found = np.full(len(array), missing, np.int64)
+    found[is_inside] = known[indices[is_inside]]
+    return found
+
+
 def _is_huge(array: Any) -> bool:
     numbers = _filled(array, 0)
     return bool(len(numbers)) and int(numbers.max()) >= 1 << 63
@@ -162,12 +163,13 @@ def _is_huge(array: Any) -> bool:
 
 def _parsed_times(array: Any, factor: int, pyarrow: Any) -> Times:
     """Return text as times: all at once if it is ISO 8601 throughout, else row by row."""
+    raw = _as_bytes(array, pyarrow)
     for kind in (pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC")):
         try:
             return _scaled(array.cast(kind).cast(pyarrow.int64()), 1)
         except pyarrow.ArrowException:
             continue
-    texts = array.to_pylist()
+    texts = (None if value is None else value.decode("utf-8", "replace") for value in raw.to_pylist())
     return np.array([NO_TIME if text is None else parse_time(text, factor) for text in texts], np.int64)
 
 
@@ -277,8 +279,7 @@ def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
     """Return the bytes of a text or binary column, and where each value begins and ends; all are inside."""
     types = import_arrow(file).types
     if types.is_string_view(array.type) or types.is_binary_view(array.type):
-        array.validate(full=True)
-        array = array.cast(import_arrow(file).large_binary())
+        array = _as_bytes(array, import_arrow(file)).cast(import_arrow(file).large_binary())
     large = types.is_large_string(array.type) or types.is_large_binary(array.type)
     _, places, values = array.buffers()
     data = np.empty(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
@@ -291,6 +292,16 @@ def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
     if not are_inside(offsets, len(data)):
         raise InputError(f"it is damaged: values of column {column!r} lie outside of its data", file=file)
     return data, offsets
+
+
+def _as_bytes(array: Any, pyarrow: Any) -> Any:
+    """Return text as binary values. All of them lie inside their data, which pyarrow does not check when it reads them;
+    they need not be UTF-8.
+    """
+    kinds = {"string": pyarrow.binary(), "large_string": pyarrow.large_binary(), "string_view": pyarrow.binary_view()}
+    found = array.view(kinds.get(str(array.type), array.type))
+    found.validate(full=True)
+    return found
 
 
 def _binary(data: Bytes, offsets: Offsets) -> AddressColumn:

@@ -2,8 +2,9 @@
 
 The delimiter is the one of tab, comma, semicolon and pipe that is most frequent in the first line; without any of them,
 runs of blanks. The first line has the names of the columns, unless one of its fields is an address. Lines that begin
-with # are comments; Zeek's `#fields` names the columns, anywhere in a file, so that logs can be concatenated. A header
-that comes again is no row. A byte order mark, carriage returns and blanks around fields are dropped.
+with # are comments; Zeek's `#fields` names the columns, anywhere in a file, so that logs can be concatenated, and the
+character behind it is the delimiter, as `#separator` may be missing or spell it otherwise. A header that comes again is
+no row. A byte order mark, carriage returns, blanks around fields and those before the lines of Zeek's head are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ipaddress import ip_address
 from superhosts.errors import InputError
 from superhosts.sources.tables.delimitedloop import Bytes, walk_delimited
 from superhosts.sources.tables.log import Log
-from superhosts.sources.tables.logfields import wanted_of
+from superhosts.sources.tables.logfields import check_ends, wanted_of
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import BLANK, make_delimited, make_detail_roles, make_roles
 from superhosts.sources.tables.textreader import Layout
@@ -24,7 +25,7 @@ from superhosts.sources.tables.textreader import Layout
 MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 DELIMITERS = "\t,;|"
 BANNER_LINES = 3  # that may come before the names of the columns of a known log
-_FIELDS, _SEPARATOR = b"#fields", b"#separator"
+_FIELDS = b"#fields"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class DelimitedLayout(Layout):
 
     def after(self, line: bytes) -> Layout:
         """Return what holds behind a comment, or behind the last row."""
-        if line.startswith(_FIELDS):
+        if is_fields(line):
             return self._renamed(line)
         if self.grammar.log.footer and line.startswith(self.grammar.log.footer.encode()):
             return replace(self, is_skipping=True)
@@ -69,21 +70,27 @@ class DelimitedGrammar:
     def begin(self, head: bytes, *, ended: bool) -> tuple[int, Layout] | None:
         """Return the bytes before the first row, and its layout."""
         at = len(MARK) if head.startswith(MARK) else 0
+        columns: list[str] = []
         while at < len(head):
             end = head.find(b"\n", at)
             if end < 0 and not ended:
                 return None
             end = len(head) if end < 0 else end
             line = head[at:end].rstrip(b"\r")
-            if line.startswith(_SEPARATOR):
-                self.delimiter = _separator(line)
-            elif line.startswith(_FIELDS):
-                return end + 1, self.layout(self.fields_of(line), b"")
-            elif line.strip() and not line.startswith(b"#") and not self._is_banner(line, head[end + 1 :]):
+            text = line.lstrip(b" \t")
+            if is_fields(text):
+                self.delimiter = chr(text[len(_FIELDS)])
+                columns = self.fields_of(text)
+            elif columns and text and not text.startswith(b"#"):
+                is_indented = line.startswith(self.delimiter.encode()) and self.delimiter != BLANK
+                return at, self.layout([""] * is_indented + columns, b"")
+            elif text and not text.startswith(b"#") and not self._is_banner(line, head[end + 1 :]):
                 return self._begin_at(at, min(end + 1, len(head)), line)
             at = end + 1
         if not ended:
             return None
+        if columns:
+            return len(head), self.layout(columns, b"")
         raise InputError("it has no line that names columns, and no row", file=self.name)
 
     def _is_banner(self, line: bytes, rest: bytes) -> bool:
@@ -108,16 +115,22 @@ class DelimitedGrammar:
 
     def layout(self, columns: Sequence[str], header: bytes) -> DelimitedLayout:
         """Return the layout of a table with these columns; InputError if it lacks what is needed."""
+        check_ends(self.log, columns, self.options, self.name)
         wanted = wanted_of(self.log, columns, self.options, self.name)
-        delimiter = self.delimiter or "\t"
         marks = "#" + self.log.footer[:1]
-        shape = make_delimited(wanted, columns, delimiter, marks=marks, quote=self.log.quote, header=header)
+        shape = make_delimited(wanted, columns, self.delimiter, marks=marks, quote=self.log.quote, header=header)
         roles = make_roles(wanted), make_detail_roles(wanted)
         return DelimitedLayout(columns, bool(wanted.time), *roles, shape, walk_delimited, self, header)
 
     def fields_of(self, line: bytes) -> list[str]:
         """Return the names of a `#fields` line."""
-        return line.rstrip(b"\r").decode("utf-8", "replace").split(self.delimiter or "\t")[1:]
+        return split(_decoded(line), self.delimiter)[1:]
+
+
+def is_fields(line: bytes) -> bool:
+    """Return True for a line of Zeek that names columns: the character behind its first word can be a delimiter."""
+    mark = line[len(_FIELDS) : len(_FIELDS) + 1]
+    return line.startswith(_FIELDS) and mark.isascii() and not mark.isalnum() and mark not in b'\0\r":._-'
 
 
 def _decoded(line: bytes) -> str:
@@ -153,14 +166,3 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _separator(line: bytes) -> str:
-    r"""Return the separator that a Zeek log names: a character, or \x09."""
-    text = line[len(_SEPARATOR) :].strip(b" ").decode("latin-1") or "\t"
-    if text.startswith("\\x") and len(text) == 4:
-        try:
-            return chr(int(text[2:], 16)) or "\t"
-        except ValueError:
-            return "\t"
-    return text[0]

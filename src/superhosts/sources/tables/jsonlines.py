@@ -13,7 +13,7 @@ from superhosts.errors import InputError
 from superhosts.sources.tables.detailfields import candidates_of
 from superhosts.sources.tables.jsonloop import walk_json
 from superhosts.sources.tables.log import Log
-from superhosts.sources.tables.logfields import as_column, wanted_of
+from superhosts.sources.tables.logfields import as_column, check_ends, wanted_of
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import make_detail_roles, make_keys, make_roles
 from superhosts.sources.tables.textreader import Layout
@@ -49,6 +49,7 @@ class JsonGrammar:
         if not found:
             raise InputError("none of its first lines is a JSON object", file=self._name)
         log = self._log
+        check_ends(log, columns, self._options, self._name)
         # Other lines may have other keys: candidates of a known log are looked for in each.
         fields = (*log.src, *log.dst, *log.start, *log.end, *log.duration, log.kind)
         candidates = [as_column(name).name for name in fields if name]

@@ -41,12 +41,16 @@ ARGUS_STATES = {
     **dict.fromkeys(("URP", "URH", "URN", "URF", "URS", "URO", "URHPRO", "URNPRO", "URCUT", "TXD", "RED"), NO_CLAIM),
 }
 
+# Most of Zeek's logs are about connections. Of the others, dhcp.log has a client and a server; notice.log has a source
+# and a destination where no connection is meant. The files.log of Zeek 5.0 has sets of hosts that sent and received,
+# which does not say who opened.
 ZEEK = Log(
     "zeek",
     "a Zeek log",
-    marks=("id.orig_h,id.resp_h",),
-    src=("id.orig_h",),
-    dst=("id.resp_h",),
+    marks=("id.orig_h,id.resp_h", "client_addr,uids", "msg_types,uids", "note,suppress_for", "tx_hosts,rx_hosts"),
+    src=("id.orig_h", "client_addr", "src"),
+    dst=("id.resp_h", "server_addr", "dst"),
+    advice="its records do not name two hosts; Zeek's conn.log in the same folder does: scan that",
     start=("ts",),
     duration=("duration:s",),
     quote="",

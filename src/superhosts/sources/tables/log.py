@@ -22,6 +22,7 @@ class Log:
     marks: tuple[str, ...] = ()  # a header or an object that has all names of one of these lists is such a log
     src: tuple[str, ...] = ()
     dst: tuple[str, ...] = ()
+    advice: str = ""  # what to do with a log of this program that has neither end
     start: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     duration: tuple[str, ...] = ()

@@ -12,9 +12,17 @@ from dataclasses import replace
 from superhosts.errors import InputError
 from superhosts.sources.tables.detailfields import details_of
 from superhosts.sources.tables.log import Log
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, resolve, row_times
+from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, has_usual_names, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import Wanted
+
+
+def check_ends(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> None:
+    """Raise InputError if these columns have no end and the program has another log that would do."""
+    asked, known = options.map or Mapping(), {name.strip().lower() for name in columns}
+    has_ends = known.intersection((*log.src, *log.dst)) or has_usual_names(columns)
+    if log.advice and not has_ends and asked.src is None and asked.dst is None:
+        raise InputError(f"{log.advice}; {columns_found(columns)}", file=file)
 
 
 def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:

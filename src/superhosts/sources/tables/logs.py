@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from superhosts.errors import InputError
 from superhosts.recognising import PCAP, PCAPNG, SKETCH
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
-from superhosts.sources.tables.delimited import BANNER_LINES, MARK, DelimitedGrammar, is_address, sniff, split
+from superhosts.sources.tables.delimited import (
+    BANNER_LINES,
+    MARK,
+    DelimitedGrammar,
+    is_address,
+    is_fields,
+    sniff,
+    split,
+)
 from superhosts.sources.tables.jsonlines import JsonGrammar, names_of, objects
 from superhosts.sources.tables.knownlogs import AWS, CSV, JSON_LINES, LOGS, ZEEK
 from superhosts.sources.tables.log import Log
@@ -68,10 +77,11 @@ def _is_log(log: Log, head: bytes) -> bool:
 
 def _is_zeek(head: bytes) -> bool:
     """Return True for a Zeek log with its header, or for lines of a conn.log without one, as `tail` shows them."""
-    text = head.removeprefix(MARK)
-    if text.startswith((b"#separator", b"#fields\t")):
+    lines = [line.lstrip(b" \t") for line in head.removeprefix(MARK).split(b"\n")]
+    comments = takewhile(lambda line: not line.strip() or line.startswith(b"#"), lines)
+    if any(line.startswith(b"#separator") or is_fields(line) for line in comments):
         return True
-    fields = text.split(b"\n")[0].decode("latin-1").split("\t")
+    fields = lines[0].decode("latin-1").split("\t")
     if len(fields) < 9 or not fields[1].startswith("C") or not (fields[3] + fields[5]).isdigit():
         return _is_json(head) and _is_log(ZEEK, head)
     return is_address(fields[2]) and is_address(fields[4]) and fields[0].replace(".", "").isdigit()
@@ -90,7 +100,8 @@ def _is_json(head: bytes) -> bool:
 def _is_table(head: bytes) -> bool:
     """Return True for text with a header of usual names, or with addresses in its first lines: no other is a table."""
     lines = _first_lines(head)
-    if not lines or not is_text(head) or lines[0].lstrip().startswith(("{", "[")):
+    # A control character behind the first line is damage of its row. Besides, of a pipe no more lines need be there.
+    if not lines or not is_text(lines[0].encode()) or lines[0].lstrip().startswith(("{", "[")):
         return False
     delimiter = sniff(lines[0])
     rows = [split(line, delimiter) for line in lines]

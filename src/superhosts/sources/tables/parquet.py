@@ -157,7 +157,7 @@ def _shown(value: Any) -> str:
     try:
         found = value.as_py()
     except UnicodeDecodeError:
-        found = bytes(value.as_buffer())
+        found = bytes(getattr(value, "value", value).as_buffer())  # Of a dictionary, its value has the bytes.
     except Exception:  # a value that Python cannot hold, such as a time in the year 99999
         found = "?"
     return "null" if found is None else printable(found, _SHOWN)

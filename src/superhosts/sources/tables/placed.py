@@ -1,7 +1,8 @@
 """Files that are read at any place: plain ones, ones behind URLs, and copies of everything else.
 
-A Parquet file has its description at its end. An input that cannot be read there (a pipe, a compressed file) is copied
-to a temporary file first, which has no name and is gone when it is closed, even if the process is killed.
+Parquet and Arrow files have their description at their end. An input that cannot be read there (a pipe, a compressed
+file) is copied to a temporary file first, which has no name and is gone when it is closed, even if the process is
+killed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class PlacedFile:
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        wanted = self._size - self._at if count < 0 else count
+        left = max(0, self._size - self._at)  # A damaged file may ask for terabytes.
+        wanted = left if count < 0 else min(count, left)
         parts = []
         while wanted > 0 and (part := os.pread(self._file, wanted, self._at)):
             parts.append(part)
