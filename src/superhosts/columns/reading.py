@@ -119,9 +119,10 @@ def _from_pandas(data: Any, name: str) -> Column:
         return from_numpy(data.to_numpy(np.float64, na_value=np.nan), name)
     try:
         arrow = import_arrow("reading Arrow columns")
-    except ImportError:
+        pieces = arrow.chunked_array([arrow.array(data)]) if not hasattr(data, "__arrow_c_stream__") else data
+        return _whole(pieces, name)
+    except (ImportError, UnicodeEncodeError):  # Arrow is not there, or cannot hold lone surrogates.
         return from_objects(data.tolist(), name)
-    return _whole(arrow.chunked_array([arrow.array(data)]) if not hasattr(data, "__arrow_c_stream__") else data, name)
 
 
 def _from_capsule(data: Any, name: str) -> Column:
