@@ -2,8 +2,8 @@
 
 An integer is the number of the host itself and must fit the width of the detector's hosts. A host that is an address
 (text, bytes, `ipaddress` objects) must be of the family of the detector, and becomes the prefix that the detector
-counts. An IPv6 host in a detector of IPv4 hosts, or the reverse, is an error and not a dropped row: a result that leaves
-out half of the traffic would look right.
+counts. An IPv6 host in a detector of IPv4 hosts, or the reverse, is an error and not a dropped row: a result that
+leaves out half of the traffic would look right.
 
 Peers stay whole and may be of either family. Their numbers mean the same in any width (`hashing.fold`), so the same
 peer counts once, whatever its form. IPv4-mapped IPv6 is IPv4 in every form, also as an integer.

@@ -68,7 +68,7 @@ def _batches(table: Any, host: str, peer: str) -> Any:
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         chosen = table.project(quoted)
         return getattr(chosen, "to_arrow_reader", chosen.fetch_arrow_reader)(BATCH_ROWS)
-    elif isinstance(table, arrow.Table | arrow.RecordBatch):
+    if isinstance(table, arrow.Table | arrow.RecordBatch):
         table = table.select(names)
     elif hasattr(table, "scanner"):  # a dataset
         return table.scanner(columns=names).to_reader()

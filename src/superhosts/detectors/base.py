@@ -303,7 +303,7 @@ class Detector(Storable):
         try:
             with self.lock:
                 words = self._description()
-        except AttributeError:  # It is not made yet: a debugger looks into the constructor.
+        except (AttributeError, UsageError):  # A debugger looks into the constructor, or the lock is lost (locking.py).
             return object.__repr__(self)
         device = getattr(self, "device", "")
         return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"
