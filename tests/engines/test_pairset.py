@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from chosen import narrow_peers, wide_peers
 
 from superhosts.engines import pairset
 from superhosts.engines.bins import Bins
@@ -292,3 +293,38 @@ def runs(table: Table) -> list[np.ndarray]:
 def test_no_memory_for_a_large_table_is_a_memory_error():
     with pytest.raises(MemoryError, match="table of pairs"):
         make_table(1 << 57, 1, 1, np.zeros(2, np.int64))
+
+
+def longest_run(pairs: PairSet) -> int:
+    """Return the most full slots of any table that follow each other: a search may pass all of them."""
+    longest = 0
+    for bin_ in range(pairs.bins.bins):
+        table = pairs._table(bin_)
+        if table is not None:
+            low = table.slots[max(0, table.width - 2) :: table.width] >> np.uint64(32 if table.width == 1 else 0)
+            edges = np.flatnonzero(np.concatenate(([True], low == table.empty, [True])))
+            longest = max(longest, int(np.diff(edges).max()) - 1)
+    return longest
+
+
+@pytest.mark.parametrize(("bits", "choose"), [(32, narrow_peers), (64, wide_peers)])
+def test_nobody_can_choose_pairs_that_collide_although_the_key_is_known(bits, choose):
+    """Of random pairs, in tables that are at most three quarters full, the longest run is of about 150 slots."""
+    hosts = np.full(20_000, 5, f"u{bits // 8}")
+    chosen = choose(5, len(hosts), KEY)
+
+    def set_of(some, step):
+        bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=1, grows=True)
+        pairs = PairSet(bins, 10 * len(hosts))
+        for start in range(0, len(some), step):
+            bins.add([(hosts[: len(some[start : start + step])], some[start : start + step])], pairs.drain)
+            pairs.drain()
+        assert pairs.pairs == len(some)
+        return pairs
+
+    whole = set_of(chosen, len(chosen))  # The first entries are inserted together, others table by table.
+    for pairs in (whole, set_of(chosen, 5000), set_of(chosen[:9000], 9000)):
+        assert longest_run(pairs) < 1000
+        pairs.merge(whole)
+        assert pairs.pairs == len(chosen)
+        assert longest_run(pairs) < 1000

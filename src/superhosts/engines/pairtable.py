@@ -4,13 +4,15 @@ A slot is one entry of the bins (`bins.py`): one word for a 32-bit host and peer
 two words and the folded peer. No flag marks an empty slot. The low bits of a mangled host are the number of its bin, so
 a host word with other low bits never belongs to an entry: 0 in all tables but that of bin 0, which has 1.
 
-A hash of the pair with the key says where its search begins, so nobody without the key can choose pairs that collide.
-The size of a table is any number: the hash is scaled to it by a multiplication.
+A hash of the pair says where its search begins. Its key is not that of the sketch, which may be public, but TABLE_KEY,
+which is random and never leaves the process: nobody can choose pairs that collide. Nothing that leaves the process
+depends on the order of a table. The size of a table is any number: the hash is scaled to it by a multiplication.
 """
 
 from __future__ import annotations
 
 import mmap
+import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,10 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
 from superhosts.engines.bins import CHUNK, Indexes, Pool, entry_width
-from superhosts.hashing import MASK32, Key, fold, pair_hash
+from superhosts.hashing import MASK32, Key, fold, make_key, pair_hash
 
+TABLE_KEY = make_key(secrets.token_bytes(32))  # of all tables of this process, so that they can be merged
+HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
 # A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
 # three times as long.
