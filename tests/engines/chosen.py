@@ -1,4 +1,4 @@
-"""Pairs that somebody chooses who knows the key of a sketch: their searches in a table by that key begin at one slot."""
+"""Pairs chosen by somebody who knows the key of a sketch: by that key, all of their searches begin at one slot."""
 
 from __future__ import annotations
 

@@ -11,7 +11,17 @@ from chosen import narrow_peers, wide_peers
 from superhosts.engines import pairset
 from superhosts.engines.bins import Bins
 from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import Portion, Table, compact, insert_narrow, insert_wide, make_table, unpack_portion
+from superhosts.engines.pairtable import (
+    Portion,
+    Table,
+    compact,
+    find_places,
+    insert_narrow,
+    insert_wide,
+    make_table,
+    place_of,
+    unpack_portion,
+)
 from superhosts.hashing import make_key
 
 KEY = make_key()
@@ -310,21 +320,39 @@ def longest_run(pairs: PairSet) -> int:
 @pytest.mark.parametrize(("bits", "choose"), [(32, narrow_peers), (64, wide_peers)])
 def test_nobody_can_choose_pairs_that_collide_although_the_key_is_known(bits, choose):
     """Of random pairs, in tables that are at most three quarters full, the longest run is of about 150 slots."""
-    hosts = np.full(20_000, 5, f"u{bits // 8}")
-    chosen = choose(5, len(hosts), KEY)
+    hosts, peers = np.full(20_000, 5, f"u{bits // 8}"), choose(5, 20_000, KEY)
 
-    def set_of(some, step):
+    def set_of(hosts, peers, step=1 << 20):
         bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=1, grows=True)
         pairs = PairSet(bins, 10 * len(hosts))
-        for start in range(0, len(some), step):
-            bins.add([(hosts[: len(some[start : start + step])], some[start : start + step])], pairs.drain)
+        for start in range(0, len(hosts), step):
+            bins.add([(hosts[start : start + step], peers[start : start + step])], pairs.drain)
             pairs.drain()
-        assert pairs.pairs == len(some)
+        assert pairs.pairs == len(hosts)
         return pairs
 
-    whole = set_of(chosen, len(chosen))  # The first entries are inserted together, others table by table.
-    for pairs in (whole, set_of(chosen, 5000), set_of(chosen[:9000], 9000)):
+    whole = set_of(hosts, peers)  # The first entries are inserted together, others table by table.
+    for pairs in (whole, set_of(hosts, peers, 5000), set_of(hosts[:9000], peers[:9000])):
         assert longest_run(pairs) < 1000
         pairs.merge(whole)
-        assert pairs.pairs == len(chosen)
+        assert pairs.pairs == len(hosts)
         assert longest_run(pairs) < 1000
+
+
+def test_pairs_of_multiples_of_a_power_of_two_have_different_places():
+    """Whatever the key, sums of products of such numbers are alike."""
+    size = 1 << 24
+    for secret in range(5):
+        key = make_key(bytes([secret] * 8))
+        for bits in (32, 64):
+            powers = [number << (bits - 8) for number in range(200)]
+            if bits == 32:
+                words = np.array([host << 32 | peer for host in powers for peer in powers], np.uint64)
+                places = np.empty(len(words), np.uint32)
+                find_places(words, np.uint32(size), places, key)
+            else:
+                zero = np.uint64(0)
+                places = [
+                    place_of(zero, np.uint64(host), np.uint64(peer), size, key) for host in powers for peer in powers
+                ]
+            assert len(np.unique(places)) > 0.9 * len(powers) ** 2
