@@ -5,6 +5,7 @@
     python benchmarks/plan.py --flows 5M 20M
     python benchmarks/plan.py --quick --only tails
     python benchmarks/plan.py --quick --only wrong
+    python benchmarks/plan.py --only alone       six loads, five memories
 
 Every point is measured with the geometry that the planner chooses for it, and with the default geometry of its memory.
 Most windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
@@ -19,7 +20,9 @@ and not its assumption. Other windows have other tails: a plain Pareto distribut
 ("planned"), and the prediction for the hosts of the first window ("counted"), which knows the tail.
 
 A planned cube is told how many flows come. With --only wrong, cubes are planned for a quarter and for four times as
-many as come, and compared with those that are told the truth and with the default geometry.
+many as come, and compared with those that are told the truth and with the default geometry. With --only alone, cubes
+get a threshold and no flows ("threshold alone"), which must never be worse than no hint at all ("default"), and are
+compared with a plan for as few flows as fill the memory like 5 M fill 128 MiB ("planned for few").
 
 The sweep leaves out a threshold of exactly 256, where synthetic traffic has more hosts than its distribution says (the
 upper limit of small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
@@ -32,6 +35,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +61,11 @@ TAIL_WINDOWS = {500_000: 4, 5_000_000: 2}
 QUICK_TAIL_WINDOWS = {500_000: 4}
 TOLD = (0.25, 1, 4)  # flows that a cube is planned for, of those that come
 WRONG_MEMORIES, WRONG_THRESHOLDS = (MIB, 8 * MIB, 32 * MIB), (128, 1024)
+ALONE_MEMORIES, ALONE_THRESHOLD = (MIB // 16, MIB // 4, MIB, 16 * MIB, 128 * MIB), 1024
+ALONE_LOADS = (  # the tail, empty for synthetic traffic, and the flows of a window
+    *(("", 200_000), ("", 720_000), ("", 5_000_000), ("", 13_000_000)),
+    *(("Pareto 0.9", 720_000), ("Zipf", 720_000)),
+)
 LARGEST = 200_000  # peers of a host in them
 LOW, HIGH = 0.005, 0.2  # all rates below LOW count as equal, and all rates above HIGH
 SEED = 1000
@@ -178,6 +187,21 @@ def wrong_points(flows: int) -> list[Point]:
     return points
 
 
+def alone_points(tail: str, flows: int) -> list[Point]:
+    """Return points of cubes that are told a threshold alone, nothing, or too few flows."""
+    points = []
+    for memory in ALONE_MEMORIES:
+        few = max(1000, 5_000_000 * memory // (128 * MIB))
+        made = {
+            "threshold alone": Cube(memory, threshold=ALONE_THRESHOLD, device="cpu").geometry,
+            "default": Geometry.for_memory(memory),
+            "planned for few": planned(memory, few, ALONE_THRESHOLD),
+        }
+        for kind, geometry in made.items():
+            points.append(Point(kind, memory, geometry, predict(geometry, flows, ALONE_THRESHOLD), tail))
+    return points
+
+
 def measure(points: list[Point], flows: int, windows: int) -> None:
     """Feed every window to one cube for each geometry, and query it at all of its thresholds."""
     for seed in range(SEED, SEED + windows):
@@ -284,14 +308,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few flows and windows")
     parser.add_argument("--flows", nargs="+", default=None, metavar="N", help="only these numbers of flows")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the files")
-    parser.add_argument("--only", choices=("tails", "wrong"), help="other tails, or wrong flows")
+    parser.add_argument("--only", choices=("tails", "wrong", "alone"), help="other tails, wrong flows, none")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ThresholdWarning)  # Some points are too small for their threshold on purpose.
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     chosen = [parse_count(text) for text in options.flows] if options.flows else list(windows)
     report = Report(quick=options.quick)
     points: list[Point] = []
-    for flows in chosen if options.only != "tails" else []:
+    for tail, flows in ALONE_LOADS if options.only == "alone" else []:
+        start = time.perf_counter()
+        some = alone_points(tail, flows)
+        (partial(measure_tail, tail=tail) if tail else measure)(some, flows=flows, windows=1)
+        for point in some:
+            show(report, point)
+        points += some
+        report.seconds[f"{tail} {flows / 1e6:g} M flows".strip()] = time.perf_counter() - start
+    for flows in chosen if options.only in (None, "wrong") else []:
         start = time.perf_counter()
         some = wrong_points(flows) if options.only == "wrong" else points_of(flows)
         measure(some, flows, windows.get(flows, 2))
@@ -300,7 +332,7 @@ def main() -> None:
         points += some
         report.seconds[f"{flows / 1e6:g} M flows"] = time.perf_counter() - start
     tails = QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS
-    for flows, count in tails.items() if not options.flows and options.only != "wrong" else []:
+    for flows, count in tails.items() if not options.flows and options.only in (None, "tails") else []:
         start = time.perf_counter()
         for tail in TAILS:
             some = tail_points(tail, flows)

@@ -31,6 +31,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address | Network
 Host = Address | int | str  # integers and text are generic keys
 KEYS = 0  # the family of hosts that are no addresses
 MASK64 = (1 << 64) - 1
+MAPPED = 0xFFFF  # the bits above the last 32 of an IPv6 address to which an IPv4 address is mapped
 PORT_BITS = 16
 MOST_PORTS = (1 << PORT_BITS) - 1
 SIDES = ("inner", "outer")
@@ -229,6 +230,8 @@ class HostFormat(NamedTuple):
             number = self.without_port.to_number(text)
             return (number << PORT_BITS if self.family == 4 else number << (64 if self.prefix <= 64 else 0)) | port
         if isinstance(host, int | np.integer):
+            if self == IPV4 and host >> 32 == MAPPED:  # an IPv6 address to which IPv4 is mapped
+                host &= (1 << 32) - 1
             if not 0 <= host < 1 << self.key_bits:
                 raise UsageError(f"host {host} does not fit in {self.key_bits} bits")
             return int(host)

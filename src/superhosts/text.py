@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SURROGATES = "surrogatepass"  # how lone surrogates are encoded: different texts have different bytes
 MOST_SHOWN = 200  # characters of untrusted text that a message quotes
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _commands = 0  # that run now; threads of one process may run several

@@ -1,7 +1,8 @@
 """Text as hosts and peers: keyed hashes of 128 bits, and what is shown of a text that is not known any more.
 
 A detector with `keys="text"` works with hashes of names. The hash is SipHash-2-4 with 128 bits of output, over the
-bytes of the text in UTF-8:
+bytes of the text in UTF-8 (a lone surrogate, which UTF-8 does not have, is its number in the same form, so that
+different texts always have different bytes):
 
 - It is a keyed function that is hard to invert or to steer for whoever does not know its key, which is derived from the
   detector's key. Two sites with the same key get the same hashes, so their sketches can be merged; somebody who chooses
@@ -32,6 +33,7 @@ from superhosts.compiled import compiled
 from superhosts.device import run_parallel
 from superhosts.errors import UsageError
 from superhosts.pairs import TEXT, Addresses, HostFormat, array_to_numbers, shown_hash
+from superhosts.text import SURROGATES
 
 MASK64 = 0xFFFFFFFFFFFFFFFF
 TextKey = tuple[Any, Any]  # two words, as np.uint64
@@ -142,8 +144,8 @@ def hash_text(text: str | bytes, key: TextKey) -> int:
 
 
 def text_column(texts: Sequence[str | bytes]) -> TextColumn:
-    """Return texts as a column. Lone surrogates, which UTF-8 has not, become question marks."""
-    pieces = [each.encode(errors="replace") if isinstance(each, str) else bytes(each) for each in texts]
+    """Return texts as a column."""
+    pieces = [each.encode(errors=SURROGATES) if isinstance(each, str) else bytes(each) for each in texts]
     # Compiled loops have one form for arrays that can be written to, and another for the others.
     data = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
     return in_a_row(data, np.fromiter(map(len, pieces), np.int64, len(pieces)))
@@ -166,10 +168,17 @@ def shown_name(raw: bytes, is_shortened: bool, number: int) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        text, is_shortened = raw.decode(errors="backslashreplace"), True
+        text, is_shortened = _escaped(raw), True
     if not is_shortened and number_in(text) is None:
         return text
     return f"{text.encode()[:SHORTENED].decode(errors='ignore')}…{shown_hash(number)}"
+
+
+def _escaped(raw: bytes) -> str:
+    try:
+        return raw.decode(errors=SURROGATES).encode(errors="backslashreplace").decode()
+    except UnicodeDecodeError:
+        return raw.decode(errors="backslashreplace")
 
 
 def beginning_of(shown: str) -> str:

@@ -31,6 +31,13 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     assert 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)' in lines
 
 
+def test_without_flows_the_sizes_are_those_of_the_memory(run: Run) -> None:
+    ended = run("--threshold", "300", "--memory", "16MiB")
+    assert f"--geometry {sh.Cube('16MiB').geometry.spelled}\n" in ended.out
+    assert 'Python: sh.Cube("16MiB")\n' in ended.out
+    assert "give --flows to plan for yours" in ended.out
+
+
 @pytest.mark.slow
 def test_giant_columns_and_sampling_are_shown_where_there_are_any(run: Run) -> None:
     small = run("--flows", "5M", "--memory", "1MiB").out
@@ -80,11 +87,12 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--error", "0.01%"], "cannot be reached"),
+        (["--flows", "5M", "--error", "0.01%"], "cannot be reached"),
+        (["--error", "1%"], "--error 1%: needs the expected flows; pass --flows"),
         (["--error", "none"], "not a share of the super hosts; write it like 1%"),
         (["--error", "5"], "not a share"),
-        (["--memory", "100"], "too small"),
-        (["--memory", "9000TiB"], "memory 9e+03 TiB is too large: a cube has at most 4.1e+03 TiB"),
+        (["--memory", "100", "--flows", "5M"], "too small"),
+        (["--memory", "9000TiB", "--flows", "5M"], "memory 9e+03 TiB is too large: a cube has at most 4.1e+03 TiB"),
         (["--memory", "100KB", "--flows", "50M", "--threshold", "100"], "wrong; 12 MiB would do for 20%"),
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "--flows: '0' is too small; write a count of at least 1"),
@@ -109,7 +117,7 @@ def test_thresholds_near_the_largest_host_give_plain_json(run: Run, threshold: s
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    ended = run("--threshold", threshold, "--memory", "8MiB", "--json")
+    ended = run("--flows", "5M", "--threshold", threshold, "--memory", "8MiB", "--json")
     assert ended.err == ""
     plan = json.loads(ended.out, parse_constant=refuse)
     assert 0 < plan["unnamed"] < 0.05

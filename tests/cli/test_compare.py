@@ -288,7 +288,9 @@ def test_captures_are_compared_with_the_key_of_the_user(monkeypatch: pytest.Monk
 
 def test_a_given_memory_is_that_of_every_detector() -> None:
     left_out = []
-    makers = choose([], SharedSettings(1024, "cpu", 64 << 20, key=DEFAULT_KEY), lambda name, _: left_out.append(name))
+    makers = choose(
+        [], SharedSettings(1024, "cpu", 64 << 20, 5_000_000, DEFAULT_KEY), lambda name, _: left_out.append(name)
+    )
     assert left_out == ["vbfa-long"]  # columns as long as the memory allows make it the same as vbfa
     assert makers.pop("cube")().memory < 1 << 20  # It grows with the traffic.
     for name, make in makers.items():

@@ -159,7 +159,7 @@ TABLE: dict[str, Said] = {
         0,
         (
             "superhosts: warning: threshold 5 is low for this cube; about 7% of hosts with this many peers cannot be "
-            "named; superhosts plan --threshold 5 prints a --geometry for this threshold",
+            "named; superhosts plan --flows COUNT --threshold 5 prints a --geometry for this threshold",
             summary("15 packets"),
         ),
     ),

@@ -356,3 +356,88 @@ def test_any_pairs(pairs: list[tuple[Any, Any]], kind: str) -> None:
     exact = sh.Exact()
     exact.update(make[kind](hosts), make[kind](peers))
     check(exact, hosts, peers)
+
+
+def forms_of(texts: list[str]) -> dict[str, Any]:
+    """Return addresses of both families in every form; IPv4 as integers once as they are and once mapped."""
+    plain = [ipaddress.ip_address(text) for text in texts]
+    wide = [int(each) | (0xFFFF << 32 if each.version == 4 else 0) for each in plain]
+    as_mapped = [ipaddress.IPv6Address(number) for number in wide]
+    return {
+        "text": texts,
+        "mapped text": [f"::ffff:{text}" if "." in text else text for text in texts],
+        "objects": plain,
+        "mapped objects": as_mapped,
+        "bytes": [each.packed for each in plain],
+        "packed": rows([each.packed for each in as_mapped]),
+        "integers": [int(each) for each in plain],
+        "mapped integers": wide,
+        "words": np.array([(number >> 64, number & (1 << 64) - 1) for number in wide], np.uint64),
+    }
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_a_mapped_address_is_one_peer_in_every_form(bits: int) -> None:
+    ours = "10.0.0.1" if bits == 32 else "2001:db8::1"
+    for texts in (["1.1.1.1", "1.1.1.2", "255.255.255.255"], ["1.1.1.1", "2001:db8::9", "fe80::1", "2.2.2.2"]):
+        exact = sh.Exact(key_bits=bits, device="cpu")
+        cube = sh.Cube("1MiB", key_bits=bits, device="cpu", exact=False)
+        for form, column in forms_of(texts).items():
+            for detector in (exact, cube):
+                detector.update([ours] * len(texts), column)
+                assert detector.estimate(ours).peers == len(texts), form
+    few = forms_of(["1.1.1.1", "1.1.1.2"])
+    exact.clear()
+    exact.update([ours] * 2, np.array(few["mapped integers"], np.uint64))
+    exact.update([ours] * 2, np.array(few["integers"], np.uint32))
+    assert exact.estimate(ours).peers == 2
+
+
+def test_a_mapped_address_is_one_host_in_every_form() -> None:
+    for form, column in forms_of(["1.1.1.1", "1.1.1.2"]).items():
+        exact = sh.Exact(device="cpu")
+        exact.update(["1.1.1.1", "1.1.1.2"], [1, 2])
+        exact.update(column, [1, 2])
+        assert [(str(row.host), row.peers) for row in exact.top(9)] == [("1.1.1.1", 1), ("1.1.1.2", 1)], form
+        assert exact.estimate_many(column).peers.tolist() == [1, 1], form
+    for wrong in (0xFFFE01010101, 0x1FFFF01010101):
+        with pytest.raises(sh.UsageError, match=f"^hosts, row 0: {wrong} does not fit in 32 bits"):
+            exact.update(np.array([wrong]), [1])
+
+
+def test_peers_of_both_families_in_slices_of_a_long_column() -> None:
+    count = 3 * BLOCK
+    texts = [f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}" for i in range(count)]
+    texts[count // 2] = "2001:db8::1"
+    exact = sh.Exact(device="cpu")
+    exact.update(pa.array(["10.0.0.1"] * count), pa.array(texts))
+    exact.update(pa.array(["10.0.0.1"] * count), pa.array(texts).dictionary_encode())
+    assert exact.estimate("10.0.0.1").peers == count
+
+
+def test_sparse_columns_and_integers_of_128_bits() -> None:
+    wide = [1, 2, 1 << 100]
+    for peers in (
+        pl.Series(wide, dtype=pl.Int128),
+        pl.Series(wide, dtype=pl.UInt128),
+        pa.array(wide, pa.decimal128(38, 0)),
+        pa.chunked_array([pa.array(wide[:1], pa.decimal128(38, 0)), pa.array(wide[1:], pa.decimal128(38, 0))]),
+    ):
+        exact = sh.Exact(device="cpu")
+        exact.update(pd.Series(pd.arrays.SparseArray([7, 7, 7])), peers)
+        exact.update([7, 7, 7], wide)
+        assert exact.estimate(7).peers == 3
+    hosts = pd.arrays.SparseArray([0, 0, 5])
+    relation = duckdb.sql("select 0 as host, i::hugeint * 10000000000000000000000 as peer from range(3) t(i)")
+    for table in (
+        pd.DataFrame({"host": hosts, "peer": [1, 2, 3]}),
+        pl.DataFrame({"host": pl.Series([0, 0, 5], dtype=pl.Int128), "peer": pl.Series([1, None, 3], dtype=pl.Int128)}),
+        pl.LazyFrame({"host": [0, 0, 5], "peer": pl.Series(wide, dtype=pl.Int128)}),
+        relation,
+    ):
+        exact = sh.Exact(device="cpu")
+        exact.update(table, host="host", peer="peer")
+        assert exact.estimate(0).peers == (3 if table is relation else 2 - exact.dropped)
+    cube = sh.Cube("1MiB", keys="int64", device="cpu")
+    cube.update(pl.Series([-5, -5], dtype=pl.Int128), pd.Series(hosts[:2]))
+    assert cube.estimate(-5).peers == 1

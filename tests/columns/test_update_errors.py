@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -24,6 +25,20 @@ FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "negative peer": (([1, 2], np.array([1, -2])), "peers, row 1: -2 is negative"),
     "large": ((np.array([1, 1 << 32]), [1, 2]), "hosts, row 1: 4294967296 does not fit in 32 bits"),
     "very large": (([1, 1 << 200], [1, 2]), f"hosts, row 1: {1 << 200} does not fit in 32 bits"),
+    "very large peer": (([1, 1], [1, 1 << 128]), f"peers, row 1: {1 << 128} does not fit in 128 bits"),
+    "wide host": ((np.array([[0, 5], [1, 5]], np.uint64), [1, 2]), "hosts, row 1: [1 5] does not fit in 32 bits"),
+    "sparse": (
+        (pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]),
+        "hosts, row 1: NaN (float64) is not an integer; drop such rows, or use a nullable type (Int64)",
+    ),
+    "decimal": (
+        (pa.array([Decimal("1.5")]), [1]),
+        "hosts: Arrow's decimal128(2, 1) is not a type of addresses; integers, strings and 4 or 16 bytes are",
+    ),
+    "what Arrow cannot read": (
+        (pl.Series([[1 << 100]], dtype=pl.List(pl.Int128)), [1]),
+        "hosts: Arrow cannot read this Series: Invalid or unsupported format string: '_pli128'",
+    ),
     "NaN": (
         (np.array([1, np.nan]), [1, 2]),
         "hosts, row 1: NaN (float64) is not an integer; drop such rows, or use a nullable type (Int64)",
@@ -58,8 +73,8 @@ FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
         "hosts, row 1: '2001:db8::1' " + OTHER,
     ),
     "IPv6 object": (
-        ([1], [ipaddress.ip_address("::1")]),
-        "peers, row 0: ::1 " + OTHER,
+        ([ipaddress.ip_address("::1")], [1]),
+        "hosts, row 0: ::1 " + OTHER,
     ),
     "category": (
         (pd.Series(["1.1.1.1", "?", "?"], dtype="category"), [1, 2, 3]),
@@ -118,6 +133,22 @@ def test_rows_of_a_stream_are_counted_from_its_beginning() -> None:
 def test_what_is_no_table() -> None:
     with pytest.raises(sh.UsageError, match="list is not a table"):
         sh.Exact().update([1], host="a", peer="b")  # type: ignore[call-overload]
+
+
+def test_what_is_no_table_yet() -> None:
+    connection = duckdb.connect().execute("select 1 as a, 2 as b")  # returns the connection itself
+    for names in ({}, {"host": "a", "peer": "b"}):
+        with pytest.raises(
+            sh.UsageError, match=r"^update: DuckDBPyConnection is not a table; pass a relation, .*\.sql\("
+        ):
+            sh.Exact().update(connection, **names)  # type: ignore[call-overload]
+    frame = pytest.importorskip("dask.dataframe").from_pandas(pd.DataFrame({"a": [1], "b": [2]}), npartitions=1)
+    with pytest.raises(sh.UsageError, match=r"^update: which columns\? pass host=… and peer=…; the table has a, b"):
+        sh.Exact().update(frame)
+    with pytest.raises(
+        sh.UsageError, match=r"^update: a Dask frame is not computed yet; pass .*\.compute\(\).*partition"
+    ):
+        sh.Exact().update(frame, host="a", peer="b")
 
 
 @pytest.mark.parametrize("offsets", [[0, 1 << 30, 14], [0, -7, 7], [0, 14, 7]])

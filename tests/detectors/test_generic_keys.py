@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import superhosts as sh
@@ -299,3 +301,51 @@ def test_threads_give_the_same_content() -> None:
     for cube in (one, many):
         cube.update(hosts, peers)
     assert content(one) == content(many)
+
+
+def test_texts_with_lone_surrogates_are_as_many_as_they_are(tmp_path):
+    """File names that are no UTF-8 come from `os.fsdecode` with lone surrogates."""
+    names = [
+        os.fsdecode(b"caf\xe9.txt"),
+        os.fsdecode(b"caf\xe8.txt"),
+        os.fsdecode(b"caf\xea.txt"),
+        "\ud800",
+        "?",
+        "caf?",
+    ]
+    columns = {
+        "list": names,
+        "array": np.array(names),
+        "objects": np.array(names, object),
+        "series": pd.Series(names, dtype=object),
+        "strings": pd.Series(names, dtype=pd.StringDtype("python")),
+        "bytes": [name.encode(errors="surrogatepass") for name in names],
+    }
+    for name, column in columns.items():
+        cube = make("cube", "text")
+        cube.update(["a"] * len(names), column)
+        cube.update(column, [1] * len(names))
+        assert cube.estimate("a").peers == len(names), name
+        assert len(cube.top(10)) == len(names) + 1, name
+        assert cube.exact_count() == 2 * len(names)
+    shown = {str(row.host): row.peers for row in cube.top(10)}
+    assert len(shown) == len(names) + 1
+    assert any(text.startswith("caf\\udce9.txt…#") for text in shown)
+    asked = cube.estimate_many(names)  # in order, by name and by what is shown of it
+    assert [row.peers for row in asked] == [1] * len(names)
+    assert {str(row.host) for row in asked} | {"a"} == set(shown)
+    for text, peers in shown.items():
+        assert cube.estimate(text).peers == peers
+        assert text.encode().decode() == text
+    cube.top(10).to_arrow()
+    cube.save(tmp_path / "a.cube")
+    again = sh.Cube.load(tmp_path / "a.cube")
+    assert again.names_kept == len(shown)
+    numbers = cube.top(10)
+    assert [row.host for row in again.estimate_many(numbers)] == [row.host for row in numbers]
+    other = make("dense", "text")
+    other.update(["caf\udceb.txt"] * 3000, range(3000))
+    other.merge(again)
+    (largest,) = other.super_hosts(2000)
+    assert str(largest.host).startswith("caf\\udceb.txt…#")
+    assert other.estimate("caf\udce9.txt").peers == 1

@@ -11,9 +11,11 @@ import hashlib
 import inspect
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -40,6 +42,7 @@ from tuned import tuned
 ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "5"))
 WRITERS, READERS = 8, 2
 BATCHES = 4  # batches per writer
+WAY = "fork before threads use it, or make a new one in the child"
 FOUR = sh.Part(4)
 TINY: dict[str, Any] = {  # sizes for the simulator, in which every GPU thread is a Python thread
     "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
@@ -668,3 +671,47 @@ print(run_parallel(inner, [(number,) for number in range(1, 9)], 2))
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
     assert ended.stdout.split() == str([sum(n**k for k in range(4)) for n in range(1, 9)]).split()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_that_is_forked_while_another_thread_works_never_waits_for_it(tmp_path: Path) -> None:
+    used, idle = sh.Cube("64KiB", device="cpu"), sh.Cube("64KiB", device="cpu")
+    hosts = np.arange(100, dtype=np.uint32)
+    for cube in (used, idle):
+        cube.update(hosts, hosts)
+        cube.top(1)
+    may_end, holds = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with used.lock:  # as in the middle of an update
+            holds.set()
+            may_end.wait(DEADLINE)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert holds.wait(DEADLINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks beside threads: that is the test
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for ever
+        said = []
+        for use in (lambda: used.update(hosts, hosts), lambda: idle.merge(used), lambda: copy.copy(used)):
+            try:
+                use()
+            except sh.UsageError as error:
+                said.append(str(error))
+        idle.update(hosts, hosts + np.uint32(1))
+        said += [repr(used), str(idle.estimate(5).peers)]
+        (tmp_path / "said").write_text("\n".join(said))
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    may_end.set()
+    thread.join()
+    *refused, shown, peers = (tmp_path / "said").read_text().splitlines()
+    assert (
+        refused
+        == ["this Cube was in use by another thread when the process forked: only a part of it is here; " + WAY] * 3
+    )
+    assert (shown[:6], peers) == ("<super", "2")
+    assert used.estimate(5).peers == 1  # The parent goes on.

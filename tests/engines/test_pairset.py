@@ -6,11 +6,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from chosen import narrow_peers, wide_peers
 
 from superhosts.engines import pairset
 from superhosts.engines.bins import Bins
 from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import Portion, Table, compact, insert_narrow, insert_wide, make_table, unpack_portion
+from superhosts.engines.pairtable import (
+    Portion,
+    Table,
+    compact,
+    find_places,
+    insert_narrow,
+    insert_wide,
+    make_table,
+    place_of,
+    unpack_portion,
+)
 from superhosts.hashing import make_key
 
 KEY = make_key()
@@ -292,3 +303,56 @@ def runs(table: Table) -> list[np.ndarray]:
 def test_no_memory_for_a_large_table_is_a_memory_error():
     with pytest.raises(MemoryError, match="table of pairs"):
         make_table(1 << 57, 1, 1, np.zeros(2, np.int64))
+
+
+def longest_run(pairs: PairSet) -> int:
+    """Return the most full slots of any table that follow each other: a search may pass all of them."""
+    longest = 0
+    for bin_ in range(pairs.bins.bins):
+        table = pairs._table(bin_)
+        if table is not None:
+            low = table.slots[max(0, table.width - 2) :: table.width] >> np.uint64(32 if table.width == 1 else 0)
+            edges = np.flatnonzero(np.concatenate(([True], low == table.empty, [True])))
+            longest = max(longest, int(np.diff(edges).max()) - 1)
+    return longest
+
+
+@pytest.mark.parametrize(("bits", "choose"), [(32, narrow_peers), (64, wide_peers)])
+def test_nobody_can_choose_pairs_that_collide_although_the_key_is_known(bits, choose):
+    """Of random pairs, in tables that are at most three quarters full, the longest run is of about 150 slots."""
+    hosts, peers = np.full(20_000, 5, f"u{bits // 8}"), choose(5, 20_000, KEY)
+
+    def set_of(hosts, peers, step=1 << 20):
+        bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=1, grows=True)
+        pairs = PairSet(bins, 10 * len(hosts))
+        for start in range(0, len(hosts), step):
+            bins.add([(hosts[start : start + step], peers[start : start + step])], pairs.drain)
+            pairs.drain()
+        assert pairs.pairs == len(hosts)
+        return pairs
+
+    whole = set_of(hosts, peers)  # The first entries are inserted together, others table by table.
+    for pairs in (whole, set_of(hosts, peers, 5000), set_of(hosts[:9000], peers[:9000])):
+        assert longest_run(pairs) < 1000
+        pairs.merge(whole)
+        assert pairs.pairs == len(hosts)
+        assert longest_run(pairs) < 1000
+
+
+def test_pairs_of_multiples_of_a_power_of_two_have_different_places():
+    """Whatever the key, sums of products of such numbers are alike."""
+    size = 1 << 24
+    for secret in range(5):
+        key = make_key(bytes([secret] * 8))
+        for bits in (32, 64):
+            powers = [number << (bits - 8) for number in range(200)]
+            if bits == 32:
+                words = np.array([host << 32 | peer for host in powers for peer in powers], np.uint64)
+                places = np.empty(len(words), np.uint32)
+                find_places(words, np.uint32(size), places, key)
+            else:
+                zero = np.uint64(0)
+                places = [
+                    place_of(zero, np.uint64(host), np.uint64(peer), size, key) for host in powers for peer in powers
+                ]
+            assert len(np.unique(places)) > 0.9 * len(powers) ** 2

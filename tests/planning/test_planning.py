@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.naming import Store, list_candidates
 from superhosts.errors import GeometryError, UsageError
+from superhosts.evaluation.entrants import SharedSettings, choose
+from superhosts.evaluation.plans import plan
 from superhosts.planning import (
     best_sizes,
     counted_population,
@@ -144,7 +147,7 @@ def test_labels_that_are_won_are_hosts_that_are_reported():
 
 def test_a_warning_names_the_share_of_hosts_and_what_helps():
     quiet = cube_of_equals(Geometry(32, 0, 3, 10, 20_000, 3, 3), 400, 3)  # (7/8)^9 = 30 %
-    with pytest.warns(ThresholdWarning, match=r"about 30% of hosts .* Cube\(memory, threshold=3\)") as warned:
+    with pytest.warns(ThresholdWarning, match=r"about 30% of hosts .* Cube\(memory, flows=…, threshold=3\)") as warned:
         quiet.super_hosts(3)
     assert "more memory" not in str(warned[0].message)
     planned = cube_of_equals(Geometry.for_traffic("4MiB", flows="200k", threshold=3), 400, 3)
@@ -249,10 +252,6 @@ def test_arguments_of_the_cube():
     planned = Cube("1MiB", flows="1M", threshold=512, device="cpu")
     assert planned.geometry == Geometry(*best_sizes(MIB, 1_000_000, 512))
     assert Cube("1MiB", flows=1_000_000, device="cpu").geometry == Geometry(*best_sizes(MIB, 1_000_000, 1024))
-    # Without flows, as many are assumed as suit the memory: 5 M in 128 MiB.
-    for memory, assumed in (("128MiB", 5_000_000), ("1MiB", 39_062), ("20KB", 1000)):
-        assert Geometry.for_traffic(memory, threshold=512) == Geometry(*best_sizes(parse_size(memory), assumed, 512))
-    assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry.for_traffic("1MiB", threshold=512)
     with pytest.raises(UsageError, match="one or the other"):
         Cube(geometry=planned.geometry, flows="1M")
 
@@ -320,9 +319,9 @@ def test_impossible_wishes_are_refused():
     with pytest.raises(GeometryError, match=r"memory 800 TiB is too large: 16,777,216 columns.* take 680 TiB"):
         Cube("800TiB")
     assert Geometry.for_memory("544TiB").columns <= 1 << 24
-    for plan in (Geometry.for_memory, Geometry.for_traffic):
+    for make in (Geometry.for_memory, partial(Geometry.for_traffic, flows="5M")):
         with pytest.raises(GeometryError, match="too large"):
-            plan("9" * 40)
+            make("9" * 40)
     with pytest.raises(GeometryError, match="32, 64 or 128"):
         best_sizes(MIB, 1_000_000, 1024, 33)
     with pytest.raises(UsageError, match="flows 0"):
@@ -339,21 +338,23 @@ def test_without_any_super_host_there_is_no_rate():
         predict(Geometry.for_memory("1MiB"), hosts, 901)
 
 
-@pytest.mark.filterwarnings("ignore::superhosts.ThresholdWarning")
-@pytest.mark.parametrize(
-    ("memory", "threshold", "hosts", "peers"),
-    [("1MiB", 1, 40_000, 1), ("1MiB", 2, 20_000, 2), ("100KB", 1024, 10, 1200)],
-)
-def test_a_plan_for_a_threshold_alone_is_not_worse_than_none(memory, threshold, hosts, peers):
-    """A plan for 5 M flows would leave a small memory with a few columns, which most hosts share."""
-    found = []
-    for planned in (None, threshold):
-        cube = Cube(memory, threshold=planned, device="cpu", exact=False)
-        pairs = np.arange(hosts * peers, dtype=np.uint32)
-        cube.update(pairs // peers, pairs)
-        found.append(len(cube.super_hosts(threshold)))
-    assert found[0] <= found[1] <= hosts
-    assert found[1] > 0.9 * hosts
+def test_a_threshold_alone_never_chooses_a_geometry():
+    for memory in ("20KB", "256KiB", "1MiB", "16MiB", "128MiB"):
+        for bits in (32, 64, 128):
+            for threshold in (1, 5, 512, 199_999, 1e6):
+                cube = Cube(memory, threshold=threshold, key_bits=bits, device="cpu")
+                assert cube.geometry == Geometry.for_memory(memory, bits)
+            assert plan(memory=memory, threshold=512, key_bits=bits).geometry == Geometry.for_memory(memory, bits)
+    with pytest.raises(UsageError, match=r"^threshold 0: must be a number of peers"):
+        Cube("1MiB", threshold=0)
+    with pytest.raises(UsageError, match=r"^error=0\.01: needs the expected flows; pass flows="):
+        plan(threshold=512, error=0.01)
+    left_out = {}
+    alone = choose(["cube-dense", "cube-planned"], SharedSettings(512, "cpu", "1MiB"), left_out.__setitem__)
+    assert (list(alone), left_out) == (
+        ["cube-dense"],
+        {"cube-planned": "of unknown flows it is the same as cube-dense"},
+    )
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
@@ -365,7 +366,7 @@ def test_the_lowest_thresholds_are_predicted(threshold):
 @pytest.mark.parametrize("threshold", [0.5, 200_000, 1e6])
 def test_thresholds_that_no_host_of_the_assumed_traffic_reaches_are_refused(threshold):
     with pytest.raises(UsageError, match=re.escape(f"threshold {threshold:g}: predictions need")):
-        Geometry.for_traffic("100KB", threshold=threshold)
+        Geometry.for_traffic("100KB", flows="5M", threshold=threshold)
 
 
 @pytest.mark.parametrize("threshold", [195_000, 199_000, 199_900, 199_999, 199_999.5])

@@ -28,10 +28,10 @@ def plan(options: Options) -> None:
     if options.json:
         print(json.dumps(chosen.to_dict()))
     else:
-        _print(chosen)
+        _print(chosen, planned=options.flows is not None)
 
 
-def _print(chosen: Plan) -> None:
+def _print(chosen: Plan, *, planned: bool) -> None:
     sizes, expected, memory = chosen.geometry, chosen.expected, chosen.asked
     plans = sorted([chosen, *chosen.alternatives], key=lambda each: each.memory)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -54,13 +54,15 @@ def _print(chosen: Plan) -> None:
     console.print(table, highlight=False)
     console.print()
     keys = "" if sizes.key_bits == 32 else f", key_bits={sizes.key_bits}"
-    wish = f"flows={expected.flows}, threshold={expected.threshold:g}{keys}"
+    wish = f", flows={expected.flows}, threshold={expected.threshold:g}" if planned else ""
     size = format_size(memory).replace(" ", "")
     exact = f'"{size}"' if parse_size(size) == memory else str(memory)
-    console.print(f"Python: sh.Cube({exact}, {wish})", highlight=False)
+    console.print(f"Python: sh.Cube({exact}{wish}{keys})", highlight=False)
     console.print(f"scan, edge, hub, batch: --geometry {chosen.option}", highlight=False, soft_wrap=True)
     plain = chosen.total_by_memory_alone
-    if plain is not None and plain > 1.1 * expected.total:
+    if not planned:
+        console.print("(--memory alone takes sizes that suit most traffic; give --flows to plan for yours)")
+    elif plain is not None and plain > 1.1 * expected.total:
         console.print(f"(--memory alone takes sizes that suit most traffic: total false rate here {_rate(plain)})")
 
 

@@ -6,6 +6,8 @@ by Arrow into one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from superhosts.columns.addresses import are_inside
 from superhosts.columns.binary import from_packed
 from superhosts.columns.column import Binary, Column, Flags, Text
+from superhosts.columns.objects import from_objects
 from superhosts.columns.views import array_at
 from superhosts.errors import MissingExtraError, UsageError
 
@@ -25,6 +28,15 @@ def import_arrow(what: str) -> Any:
     except ImportError:
         raise MissingExtraError(what, "tables") from None
     return pyarrow
+
+
+@contextmanager
+def converting(name: str, data: Any) -> Iterator[None]:
+    """Raise UsageError, which names the column or table, if Arrow cannot take an object."""
+    try:
+        yield
+    except import_arrow("reading Arrow columns").ArrowException as error:
+        raise UsageError(f"{name}: Arrow cannot read this {type(data).__name__}: {error}") from error
 
 
 def from_arrow(array: Any, name: str) -> Column:
@@ -47,6 +59,8 @@ def from_arrow(array: Any, name: str) -> Column:
         return Column(from_packed(_packed(array)), name, valid)
     if types.is_binary(kind) or types.is_large_binary(kind):
         return Column(Binary(*text_of_arrow(array, name)), name, valid)
+    if types.is_decimal(kind) and kind.scale == 0:  # integers of 128 bits, of DuckDB
+        return from_objects([None if each is None else int(each) for each in array.to_pylist()], name)
     if types.is_null(kind):
         return Column(np.zeros(len(array), np.int64), name, np.zeros(len(array), bool))
     raise UsageError(f"{name}: Arrow's {kind} is not a type of addresses; integers, strings and 4 or 16 bytes are")

@@ -16,8 +16,7 @@ from superhosts.columns.addresses import Bytes, Words, parse_spans
 from superhosts.columns.column import Binary, Flags, Text
 from superhosts.columns.split import AddressColumn
 from superhosts.columns.views import readable
-
-MAPPED = 0xFFFF  # of the low word's high half, if the high word is zero: IPv4-mapped IPv6
+from superhosts.pairs import MAPPED
 
 
 def from_bytes(given: Binary, valid: Flags | None = None) -> Text | AddressColumn:
@@ -51,6 +50,11 @@ def from_packed(packed: NDArray[Any]) -> AddressColumn:
         words[:, 1] = rows.view(">u4")[:, 0]
         return AddressColumn(np.full(count, 4, np.uint8), words)
     words[:] = rows.view(">u8")
+    return from_words(words)
+
+
+def from_words(words: Words) -> AddressColumn:
+    """Return IPv6 addresses as such, in the same memory. IPv4-mapped ones are IPv4."""
     is_mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == MAPPED)
     words[is_mapped, 1] &= np.uint64(0xFFFFFFFF)
     return AddressColumn(np.where(is_mapped, 4, 6).astype(np.uint8), words)

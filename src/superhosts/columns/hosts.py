@@ -1,11 +1,12 @@
 """Columns as hosts and peers of a detector.
 
-An integer is the number of the host itself and must fit the width of the detector's hosts. An address (text, bytes,
-`ipaddress` objects) must be of the family of the detector; a host becomes the prefix that the detector counts, a peer
-stays whole. IPv4-mapped IPv6 is IPv4. An IPv6 address in a detector of IPv4 hosts, or the reverse, is an error and not
-a dropped row: a result that leaves out half of the traffic would look right.
+An integer is the number of the host itself and must fit the width of the detector's hosts. A host that is an address
+(text, bytes, `ipaddress` objects) must be of the family of the detector, and becomes the prefix that the detector
+counts. An IPv6 host in a detector of IPv4 hosts, or the reverse, is an error and not a dropped row: a result that
+leaves out half of the traffic would look right.
 
-Peers that are integers have 32 or 64 bits, peers that are IPv6 addresses 128: the same peer must come in the same form.
+Peers stay whole and may be of either family. Their numbers mean the same in any width (`hashing.fold`), so the same
+peer counts once, whatever its form. IPv4-mapped IPv6 is IPv4 in every form, also as an integer.
 
 A row of which either end is null is no pair: it is left out and counted.
 """
@@ -26,10 +27,10 @@ from superhosts.columns.split import AddressColumn
 from superhosts.columns.views import readable
 from superhosts.device import thread_count
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, HostFormat, numbers_to_array
+from superhosts.pairs import MAPPED, Addresses, HostFormat, numbers_to_array
 
 SLICE = 1 << 18  # rows of text that are parsed together: the addresses of more would not stay in a cache
-MASK64 = (1 << 64) - 1
+MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 class Pairs(NamedTuple):
@@ -99,7 +100,7 @@ def _numbers(column: Column, format: HostFormat, valid: Flags | None, *, peers: 
         if bad.any():
             row = int(np.argmax(bad))
             place = row if column.codes is None else int(column.codes[row])
-            raise UsageError(column.error_at(row, _reason(values, place, format)))
+            raise UsageError(column.error_at(row, _reason(values, place, format, peers)))
     return numbers
 
 
@@ -115,33 +116,29 @@ def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, 
     count = count_of(text)
     if count <= SLICE:
         return _from_addresses(text.addresses(), format, peers)
-    numbers, bad = _from_text(_part(text, 0), format, peers)
-    result = np.empty((count, *numbers.shape[1:]), numbers.dtype)
-    found = np.zeros(count, bool)
-    for start in range(0, count, SLICE):
-        if start:
-            numbers, bad = _from_text(_part(text, start), format, peers)
-        result[start : start + SLICE] = numbers
-        if bad is not None:
-            found[start : start + SLICE] = bad
-    return result, found
+    read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
+    numbers = [each for each, _ in read]
+    if len({each.ndim for each in numbers}) > 1:  # Only some have IPv6 peers.
+        numbers = [each if each.ndim == 2 else _widened(each) for each in numbers]
+    return np.concatenate(numbers), np.concatenate([bad for _, bad in read])
 
 
 def _part(text: Text, start: int) -> Text:
     return Text(text.data, text.starts[start : start + SLICE], text.ends[start : start + SLICE])
 
 
-def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
+def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags]:
     """Return addresses as numbers: hosts without the bits behind their prefix, peers whole."""
-    bad = addresses.kinds != format.family
-    words = addresses.words
+    kinds, words = addresses
+    if peers:
+        is_narrow = format.family == 4 and not (kinds == 6).any()
+        return words[:, 1].astype(np.uint32) if is_narrow else words, kinds == 0
+    bad = kinds != format.family
     if format.family == 4:
         numbers = words[:, 1].astype(np.uint32)
-        if not peers and format.prefix < 32:
+        if format.prefix < 32:
             numbers &= np.uint32((1 << 32) - (1 << 32 - format.prefix))
         return numbers, bad
-    if peers:
-        return words, bad
     mask = (1 << 128) - (1 << 128 - format.prefix)
     if format.key_bits == 64:
         return words[:, 0] & np.uint64(mask >> 64), bad
@@ -155,12 +152,15 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
     bits = format.key_bits
     if values.dtype == object:
         return _large_integers(values, bits)
-    if values.ndim == 2:  # Whether the detector takes 128 bits is for the caller to say.
+    if values.ndim == 2 and bits != 32:  # Whether the detector takes 128 bits is for the caller to say.
         return readable(values), None
-    numbers = unsigned(values)
+    numbers = unsigned(values) if values.ndim == 1 else np.where(values[:, 0] == 0, values[:, 1], MASK64)
     if bits == 32:
         narrow = numbers if numbers.dtype == np.uint32 else narrowed(numbers)
-        return (numbers.astype(np.uint32), numbers >> np.uint64(32) != 0) if narrow is None else (narrow, None)
+        if narrow is not None:
+            return narrow, None
+        high = numbers >> np.uint64(32)
+        return numbers.astype(np.uint32), (high != 0) & (high != MAPPED)
     bad = values < 0 if values.dtype.kind == "i" and len(values) and values.min() < 0 else None
     if bits == 64:
         return numbers.astype(np.uint64, copy=False), bad
@@ -170,18 +170,36 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
 
 
 def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
-    """Return integers as peers, of 32 bits if all of them fit, and which of them are negative."""
+    """Return integers as peers, of 32 bits if all of them fit, and which of them are bad."""
     if values.dtype == object:
-        return _large_integers(values, 128)
+        numbers, bad = _large_integers(values, 128)
+        return _unmapped(numbers), bad
     if values.ndim == 2:
-        return readable(values), None
+        return _unmapped(readable(values)), None
     numbers = unsigned(values)
     if numbers.dtype == np.uint32:
         return numbers, None
     narrow = narrowed(numbers) if format.key_bits == 32 else None
     if narrow is not None:
         return narrow, None
-    return numbers, values < 0 if values.dtype.kind == "i" else None
+    return _unmapped(numbers), values < 0 if values.dtype.kind == "i" else None
+
+
+def _unmapped(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers of 64 or 128 bits with IPv4 addresses in place of IPv6 addresses that they are mapped to."""
+    low = numbers if numbers.ndim == 1 else numbers[:, 1]
+    if numbers.ndim == 2 and numbers[:, 0].all():  # as nearly all IPv6 addresses are
+        return numbers
+    is_mapped = low >> np.uint64(32) == MAPPED
+    if numbers.ndim == 2:
+        is_mapped = (is_mapped & (numbers[:, 0] == 0))[:, None]
+    return np.where(is_mapped, numbers & np.uint64(MASK32), numbers) if is_mapped.any() else numbers
+
+
+def _widened(numbers: Addresses) -> NDArray[np.uint64]:
+    words = np.zeros((len(numbers), 2), np.uint64)
+    words[:, 1] = numbers
+    return words
 
 
 def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
@@ -190,14 +208,15 @@ def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
     return numbers_to_array([0 if is_bad else int(each) for each, is_bad in zip(values, bad, strict=True)], bits), bad
 
 
-def _reason(values: Values, row: int, format: HostFormat) -> str:
+def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
     """Return why a value is bad."""
     if isinstance(values, Text):
         one = slice(row, row + 1)
         values = Text(values.data, values.starts[one], values.ends[one]).addresses()
         row = 0
     if not isinstance(values, AddressColumn):
-        return "is negative" if values[row] < 0 else f"does not fit in {format.key_bits} bits"
+        is_negative = values.ndim == 1 and values[row] < 0
+        return "is negative" if is_negative else f"does not fit in {128 if peers else format.key_bits} bits"
     kind = int(values.kinds[row])
     if kind == 0:
         return "is not an address"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from superhosts.columns.column import SHOWN, Binary, Column, Flags, Text
 from superhosts.columns.split import AddressColumn
 from superhosts.errors import UsageError
+from superhosts.text import SURROGATES
 
 NEW_LINE = 10
 MASK64 = (1 << 64) - 1
@@ -40,10 +41,10 @@ def from_objects(values: Sequence[Any], name: str) -> Column:
 
 def text_of_strings(strings: Sequence[str]) -> Text:
     """Return strings as text in one piece of memory."""
-    data = np.frombuffer("\n".join(strings).encode(errors="replace"), np.uint8)
+    data = np.frombuffer("\n".join(strings).encode(errors=SURROGATES), np.uint8)
     breaks = np.flatnonzero(data == NEW_LINE)
     if len(breaks) != max(0, len(strings) - 1):  # A string has a line break itself.
-        return text_of_bytes([each.encode(errors="replace") for each in strings])
+        return text_of_bytes([each.encode(errors=SURROGATES) for each in strings])
     if not len(strings):
         return Text(data, breaks, breaks)
     return Text(data, np.concatenate(([0], breaks + 1)), np.append(breaks, len(data)))

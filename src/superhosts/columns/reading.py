@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.arrow import from_arrow, import_arrow
+from superhosts.columns.arrow import converting, from_arrow, import_arrow
 from superhosts.columns.binary import from_packed
 from superhosts.columns.column import Column, Text, both_valid
 from superhosts.columns.objects import from_objects
@@ -19,6 +19,7 @@ from superhosts.columns.views import readable
 from superhosts.errors import UsageError
 
 MOST_TEXT = 1 << 30  # bytes of text in pieces that Arrow puts together with positions of 32 bits
+WIDE = "Int128", "UInt128"  # types of Polars that Arrow does not have
 FORMS = "integers (n,), uint64 (n, 2), uint8 (n, 4) or (n, 16), text, bytes or ipaddress objects"
 
 
@@ -102,6 +103,8 @@ def _from_pandas(data: Any, name: str) -> Column:
     dtype = data.dtype
     if isinstance(dtype, np.dtype):
         return from_numpy(data.to_numpy(), name)
+    if type(dtype).__name__ == "SparseDtype":
+        return from_numpy(np.asarray(data), name)
     if hasattr(dtype, "categories"):
         values = data.array
         codes = np.asarray(values.codes, np.int64)
@@ -119,23 +122,29 @@ def _from_pandas(data: Any, name: str) -> Column:
         return from_numpy(data.to_numpy(np.float64, na_value=np.nan), name)
     try:
         arrow = import_arrow("reading Arrow columns")
-    except ImportError:
+        pieces = arrow.chunked_array([arrow.array(data)]) if not hasattr(data, "__arrow_c_stream__") else data
+        return _whole(pieces, name)
+    except (ImportError, UnicodeEncodeError):  # Arrow is not there, or cannot hold lone surrogates.
         return from_objects(data.tolist(), name)
-    return _whole(arrow.chunked_array([arrow.array(data)]) if not hasattr(data, "__arrow_c_stream__") else data, name)
 
 
 def _from_capsule(data: Any, name: str) -> Column:
     """Return an Arrow array, or a stream of them, from any producer, as a column."""
+    if str(getattr(data, "dtype", "")) in WIDE:
+        return from_objects(data.to_list(), name)
     arrow = import_arrow("reading Arrow columns")
     if isinstance(data, arrow.Array) or not hasattr(data, "__arrow_c_stream__"):
-        return from_arrow(arrow.array(data), name)
+        with converting(name, data):
+            array = arrow.array(data)
+        return from_arrow(array, name)
     return _whole(data, name)
 
 
 def _whole(data: Any, name: str) -> Column:
     """Return a stream of Arrow arrays as one column."""
     arrow = import_arrow("reading Arrow columns")
-    pieces = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
+    with converting(name, data):
+        pieces = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
     if arrow.types.is_struct(pieces.type):
         fields = [pieces.type.field(i).name for i in range(pieces.type.num_fields)]
         raise UsageError(f"{name}: a table with columns {', '.join(fields)}; name two: host=…, peer=…")

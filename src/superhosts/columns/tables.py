@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.columns.arrow import from_arrow, import_arrow
+from superhosts.columns.arrow import converting, from_arrow, import_arrow
 from superhosts.columns.column import Column, starting_at
-from superhosts.columns.reading import column_of
+from superhosts.columns.reading import WIDE, column_of
 from superhosts.errors import UsageError
 
 BATCH_ROWS = 1 << 20  # of producers that let the reader choose
@@ -28,10 +28,19 @@ def is_table(data: Any) -> bool:
 
 def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple[Column, Column]]:
     """Yield the two columns, batch by batch; raise UsageError if the table has no such column."""
+    if _module(table) == "duckdb" and not hasattr(table, "project"):  # a connection, which `execute` returns, too
+        way = "pass a relation, as connection.sql(…) and connection.table(…) return it"
+        raise UsageError(f"update: {type(table).__name__} is not a table; {way}")
     if host is None or peer is None:
         known = _column_names(table)
         there = f"; the table has {', '.join(map(str, known))}" if known is not None else ""
         raise UsageError(f"update: which columns? pass host=… and peer=…{there}")
+    if _module(table) == "polars":
+        _check(_column_names(table) or (), host, peer)
+        table = table.select(list(dict.fromkeys((host, peer))))
+        table = table.collect() if hasattr(table, "collect") else table
+        if any(str(kind) in WIDE for kind in table.dtypes):
+            table = table.to_dict()
     if isinstance(table, Mapping | np.ndarray) or _module(table) == "pandas":
         _check(table.dtype.names or () if isinstance(table, np.ndarray) else list(table), host, peer)
         yield column_of(table[host], f"column {host!r}"), column_of(table[peer], f"column {peer!r}")
@@ -50,14 +59,16 @@ def _batches(table: Any, host: str, peer: str) -> Any:
     known = _column_names(table)
     if known is not None:
         _check(known, host, peer)
-    if _module(table) == "polars":
-        table = table.select(names)
-        table = table.collect() if hasattr(table, "collect") else table
-    elif _module(table) == "duckdb":
+    if _module(table) == "dask":
+        raise UsageError(
+            "update: a Dask frame is not computed yet; pass frame.compute(), or make a sketch of each partition "
+            "(map_partitions) and merge them, as superhosts batch does with files"
+        )
+    if _module(table) == "duckdb":
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         chosen = table.project(quoted)
         return getattr(chosen, "to_arrow_reader", chosen.fetch_arrow_reader)(BATCH_ROWS)
-    elif isinstance(table, arrow.Table | arrow.RecordBatch):
+    if isinstance(table, arrow.Table | arrow.RecordBatch):
         table = table.select(names)
     elif hasattr(table, "scanner"):  # a dataset
         return table.scanner(columns=names).to_reader()
@@ -69,7 +80,8 @@ def _batches(table: Any, host: str, peer: str) -> Any:
         return [batch]
     if not hasattr(table, "__arrow_c_stream__"):
         raise UsageError(f"update: {type(table).__name__} is not a table; pass a data frame or an Arrow stream")
-    reader = arrow.RecordBatchReader.from_stream(table)
+    with converting("update", table):
+        reader = arrow.RecordBatchReader.from_stream(table)
     _check(reader.schema.names, host, peer)
     return reader
 
@@ -91,7 +103,7 @@ def _column_names(table: Any) -> list[Any] | None:
         return list(table.dtype.names or ())
     schema = getattr(table, "schema", None)
     names = getattr(schema, "names", None)
-    if names is None and _module(table) in ("pandas", "duckdb"):
+    if names is None and _module(table) in ("pandas", "duckdb", "dask"):
         names = getattr(table, "columns", None)
     return list(names) if names is not None else None
 

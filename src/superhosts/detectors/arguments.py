@@ -44,7 +44,7 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narro
         return [pairs]
     left, right = _column(hosts, "hosts"), _column(peers, "peers")
     _check_lengths(len(left), len(right))
-    if isinstance(left.values, np.ndarray) and left.values.ndim == 2:
+    if isinstance(left.values, np.ndarray) and left.values.ndim == 2 and format.key_bits != 32:
         _check_bits(left.values, format, detector)
     whole = integers_of(left, right, format) if narrows else None
     return blocks_of(left, right, format) if whole is None else [whole]

@@ -94,8 +94,9 @@ class Detector(Storable):
 
         A column is an array, a list, or a series of pandas, Polars or Arrow. It holds integers of any width, address
         text, `ipaddress` objects, or 4 or 16 bytes in network order (as uint8 also (n, 4) and (n, 16)); uint64 (n, 2)
-        is 128 bits, high word first. Integers are the hosts' numbers and must fit their width. IPv4-mapped IPv6 is
-        IPv4; another family than the detector's is an error. A table is a data frame, a structured array, a mapping
+        is 128 bits, high word first. Integers are the hosts' numbers and must fit their width. Hosts of another family
+        than the detector's are an error; peers may be of either. IPv4-mapped IPv6 is IPv4 in every form, except in
+        arrays on a GPU, which are taken as they are. A table is a data frame, a structured array, a mapping
         of columns, a DuckDB relation or any Arrow stream, which is read batch by batch.
 
         With generic keys (`keys`), columns hold integers or text, and bytes are text.
@@ -302,7 +303,7 @@ class Detector(Storable):
         try:
             with self.lock:
                 words = self._description()
-        except AttributeError:  # It is not made yet: a debugger looks into the constructor.
+        except (AttributeError, UsageError):  # A debugger looks into the constructor, or the lock is lost (locking.py).
             return object.__repr__(self)
         device = getattr(self, "device", "")
         return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"

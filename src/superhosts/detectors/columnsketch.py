@@ -231,8 +231,8 @@ class ColumnSketch(EngineSketch):
     def _remedy(self, threshold: float) -> str:
         """Return advice on how to name hosts with `threshold` peers."""
         if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
-            plan = f"superhosts plan --threshold {threshold:g}"
-            python = f"plan the geometry for this threshold with Cube(memory, threshold={threshold:g})"
+            plan = f"superhosts plan --flows COUNT --threshold {threshold:g}"
+            python = f"plan the geometry for this threshold with Cube(memory, flows=…, threshold={threshold:g})"
             return either(f"{plan} prints a --geometry for this threshold", python)
         return "use more memory or a higher threshold"
 

@@ -21,7 +21,7 @@ from superhosts.columns.views import readable
 from superhosts.engines.arrays import Words, is_on_gpu
 from superhosts.errors import UsageError
 from superhosts.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
-from superhosts.text import counted, printable
+from superhosts.text import SURROGATES, counted, printable
 from superhosts.textkeys import (
     TextColumn,
     TextFormat,
@@ -30,6 +30,7 @@ from superhosts.textkeys import (
     in_a_row,
     may_show_hash,
     number_in,
+    shown_name,
     text_column,
 )
 
@@ -124,7 +125,20 @@ def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]
         number = number_in(names[row] or "")
         if number is not None:
             hashes[row], names[row] = (number >> 64, number & MASK64), None
+    if not _is_utf8("".join(filter(None, names))):
+        for row, each in enumerate(names):
+            if each is not None and not _is_utf8(each):
+                high, low = hashes[row].tolist()
+                names[row] = shown_name(each.encode(errors=SURROGATES), False, high << 64 | low)
     return hashes, names
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # It has lone surrogates.
+        return False
+    return True
 
 
 def _strings(text: TextColumn) -> list[str | None]:
@@ -203,7 +217,7 @@ def _is_wide(values: Sequence[int]) -> bool:
 
 
 def _text_of(values: Sequence[Any]) -> TextColumn:
-    """Return strings and bytes as a column. Lone surrogates, which UTF-8 has not, become question marks."""
+    """Return strings and bytes as a column."""
     joined = "" if bytes in set(map(type, values)) else "".join(values)
     if joined and joined.isascii():
         sizes = np.fromiter(map(len, values), np.int64, len(values))

@@ -4,16 +4,23 @@ Every public method acquires its object's lock once and then calls private metho
 once acquires their locks in a fixed order (`holding`), so that two threads never deadlock.
 
 Pool threads (`device.run_parallel`) acquire none of these locks, because the thread that waits for them holds one.
+
+A child of `os.fork` has none of its parent's other threads. An object that one of them was using is incomplete in the
+child, and its lock would never be released: there, whoever uses it gets an error.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, Self, TypeVar, cast
+
+from superhosts.errors import UsageError
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -27,6 +34,7 @@ class Guarded:
         """Return a new object with its lock. Copying calls this too."""
         guarded = super().__new__(cls)
         guarded.lock = threading.RLock()
+        _existing[id(guarded)] = guarded
         return guarded
 
     def _held(self) -> AbstractContextManager[object]:
@@ -53,6 +61,39 @@ class Guarded:
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
         return self.__copy__()
+
+
+_existing: weakref.WeakValueDictionary[int, Guarded] = weakref.WeakValueDictionary()
+
+
+class _LostLock:
+    """The lock of an object that another thread of the parent was using when this process was forked."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        raise UsageError(
+            f"this {self._name} was in use by another thread when the process forked: only a part of it is here; "
+            "fork before threads use it, or make a new one in the child"
+        )
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing: it is never entered."""
+
+
+def _after_fork() -> None:
+    for guarded in list(_existing.values()):
+        lock: Any = guarded.lock
+        if isinstance(lock, _LostLock):  # The parent was forked itself.
+            continue
+        if lock.acquire(blocking=False):
+            lock.release()
+        else:
+            guarded.lock = _LostLock(type(guarded).__name__)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager

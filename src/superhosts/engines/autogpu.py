@@ -65,9 +65,12 @@ class AutoGpu:
         self, make: Callable[[Plan, int], Engine], find: Callable[[], int | None] = find_gpu, say: SayOnce = say_once
     ) -> None:
         self._make, self._find, self.say = make, find, say
+        self._start_anew()
+        os.register_at_fork(after_in_child=self._start_anew)  # CUDA does not survive a fork.
+
+    def _start_anew(self) -> None:
         self._trials: dict[object, Future[Trial]] = {}
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._trials.clear)  # CUDA does not survive a fork.
 
     def engine(self, plan: Plan) -> tuple[Engine, str] | None:
         """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""

@@ -22,6 +22,8 @@ from superhosts.engines.arrays import Words
 from superhosts.engines.bins import CHUNK, PADDING, Bins, Pool
 from superhosts.engines.pairmerging import Tables, count_missing, fill, unite
 from superhosts.engines.pairtable import (
+    HOST_MULTIPLIER,
+    TABLE_KEY,
     Portion,
     Table,
     compact,
@@ -123,7 +125,7 @@ class PairSet:
         tables, counts = Tables(addresses, sizes, np.ones(len(bins), np.int64), bins), np.zeros_like(self._counts)
         threads, shares = self._shared(int(entries.sum()))
         calls = [
-            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, self.bins.key, counts)
+            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, TABLE_KEY, counts)
             for span in split_evenly(len(bins), shares)
         ]
         run_parallel(fill, calls, threads)
@@ -154,7 +156,7 @@ class PairSet:
         start, before = (0, 0), int(self._counts[bin_])
         while True:
             self._put(table)
-            start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, self.bins.key)
+            start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, TABLE_KEY)
             if start[0] == len(portion.chunks) or self.is_over:
                 return
             count, done = int(self._counts[bin_]), int(portion.sizes[: start[0]].sum()) + start[1]
@@ -180,7 +182,7 @@ class PairSet:
     def _resized(self, table: Table, size: int, width: int) -> Table:
         """Return a table of another size or width with the same pairs."""
         larger = make_table(size, width, table.bin, self._counts)
-        rehash(table, larger, self.bins.key)
+        rehash(table, larger, TABLE_KEY)
         return larger
 
     def merge(self, other: PairSet) -> None:
@@ -295,7 +297,7 @@ class PairSet:
         """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
         numbers = np.zeros(tables, np.int64)
         threads, shares = self._shared(pairs)
-        calls = [(span, self.bins.key, numbers) for span in split_evenly(tables, shares)]
+        calls = [(span, TABLE_KEY, numbers) for span in split_evenly(tables, shares)]
         run_parallel(work, calls, threads)
         return numbers
 
@@ -376,7 +378,7 @@ class PairSet:
         bins = np.flatnonzero(counts >= minimum)
         threads, shares = self._shared(int(counts.sum()))
         parts = [[side.at(bins[share::shares]) for side in sides] for share in range(shares)]
-        found = run_parallel(heavy_hosts, [(*part, minimum, bits, self.bins.key) for part in parts], threads)
+        found = run_parallel(heavy_hosts, [(*part, minimum, bits, TABLE_KEY) for part in parts], threads)
         return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
 
     def top(self, count: int) -> tuple[Words, Numbers]:
@@ -399,7 +401,7 @@ class PairSet:
         def ask(bin_: int) -> None:
             table, asked = self._table(bin_), bins == bin_
             if table is not None:
-                peers[asked] = count_pairs(hosts[asked], table)
+                peers[asked] = count_pairs(hosts[asked], table, HOST_MULTIPLIER)
 
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]

@@ -4,13 +4,15 @@ A slot is one entry of the bins (`bins.py`): one word for a 32-bit host and peer
 two words and the folded peer. No flag marks an empty slot. The low bits of a mangled host are the number of its bin, so
 a host word with other low bits never belongs to an entry: 0 in all tables but that of bin 0, which has 1.
 
-A hash of the pair with the key says where its search begins, so nobody without the key can choose pairs that collide.
-The size of a table is any number: the hash is scaled to it by a multiplication.
+A hash of the pair says where its search begins. Its key is not that of the sketch, which may be public, but TABLE_KEY,
+which is random and never leaves the process: nobody can choose pairs that collide. Nothing that leaves the process
+depends on the order of a table. The size of a table is any number: the hash is scaled to it by a multiplication.
 """
 
 from __future__ import annotations
 
 import mmap
+import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,10 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
 from superhosts.engines.bins import CHUNK, Indexes, Pool, entry_width
-from superhosts.hashing import MASK32, Key, fold, pair_hash
+from superhosts.hashing import MASK32, Key, fold, make_key, pair_hash
 
+TABLE_KEY = make_key(secrets.token_bytes(32))  # of all tables of this process, so that they can be merged
+HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
 # A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
 # three times as long.
@@ -203,13 +207,14 @@ def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -
     """Write the slot at which the search for each pair of one word begins to `places`.
 
     It is a hash of the mangled host and the peer in 32-bit products, which vector registers have: three times as fast
-    as `pair_hash`. The peers of one host have different hashes.
+    as `pair_hash`. The peers of one host have different hashes. A sum of two products alone would be the same for many
+    pairs whose halves are multiples of a large power of two, whatever the key; so the host's is mixed before.
     """
     a, b = np.uint32(key.pair[1] & np.uint64(MASK32)), np.uint32(key.pair[2] & np.uint64(MASK32))
     c = np.uint32(key.pair[1] >> np.uint64(32)) | np.uint32(1)
     for i in range(len(pairs)):
         x = np.uint32(np.uint32(pairs[i] >> np.uint64(32)) * a)
-        x = np.uint32(x + np.uint32(np.uint32(pairs[i] & np.uint64(MASK32)) * b))
+        x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) + np.uint32(np.uint32(pairs[i] & np.uint64(MASK32)) * b))
         x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * c)
         places[i] = np.uint32(x ^ (x >> np.uint32(15)))
     for i in range(len(pairs)):  # A loop of its own: its products have 64 bits.
@@ -218,8 +223,9 @@ def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -
 
 @compiled
 def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
-    """Return the slot at which the search for a pair begins."""
-    hash_ = np.uint64(pair_hash(fold(high, low, key), peer, key))
+    """Return the slot at which the search for a pair begins. The host is mixed before, as in `find_places`."""
+    host = np.uint64(fold(fold(high, low, key), np.uint64(0), key))
+    hash_ = np.uint64(pair_hash(host, peer, key))
     return np.int64(((hash_ >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 

@@ -6,7 +6,7 @@ one call goes through all tables, which are given by their addresses.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from superhosts.hashing import MASK32, Key
 from superhosts.rawmemory import word_at
 
 GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
-HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
 
 
 @compiled
@@ -42,10 +41,10 @@ def heavy_hosts(mine: Tables, theirs: Tables, minimum: int, bin_bits: int, key: 
         if not heavy.any():
             continue
         tally, known = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64)), np.zeros(0, np.bool_)
-        tally, used = _count_table(table, heavy, bin_bits, known, np.int64(0), block, tally)
+        tally, used = _count_table(table, heavy, bin_bits, known, np.int64(0), block, tally, key.pair[0])
         if table.size and other.size:
             known = _known_pairs(other, table, heavy, bin_bits, key)
-        tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally)
+        tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally, key.pair[0])
         enough = tally.counts >= minimum
         hosts = np.concatenate((hosts, tally.hosts[enough]))
         peers = np.concatenate((peers, tally.counts[enough]))
@@ -61,6 +60,7 @@ def _count_table(
     used: int,
     block: Words,
     tally: Tally,
+    multiplier: Any,
 ) -> tuple[Tally, int]:
     """Count the pairs of the hosts of heavy groups, but those that are marked as known, if any are."""
     start = np.int64(0)  # numba would compile callees for a literal 0, too.
@@ -68,9 +68,9 @@ def _count_table(
         start, size = _gather(start, table, heavy, bin_bits, known, block)
         done = np.int64(0)
         while done < size:
-            done, used = _count_hosts(done, size, used, block, tally)
+            done, used = _count_hosts(done, size, used, block, tally, multiplier)
             if 2 * used >= len(tally.counts):
-                tally = _twice(tally)
+                tally = _twice(tally, multiplier)
     return tally, used
 
 
@@ -160,7 +160,7 @@ def _gather(
 
 
 @compiled
-def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally) -> tuple[int, int]:
+def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally, multiplier: Any) -> tuple[int, int]:
     """Count hosts start..stop of a block; return the index of the next one and the number of hosts in the tally.
 
     Stop when the tally is half full. Only the caller replaces the tally: a loop that did would count references.
@@ -169,7 +169,7 @@ def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally) -
     mask, shift = len(counts) - 1, cache_shift(len(counts))
     for i in range(start, stop):
         high, low = block[i, 0], block[i, 1]
-        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+        place = np.int64((low * multiplier) >> shift)
         while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
             place = (place + 1) & mask
         counts[place] += 1
@@ -182,14 +182,14 @@ def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally) -
 
 
 @compiled
-def _twice(tally: Tally) -> Tally:
+def _twice(tally: Tally, multiplier: Any) -> Tally:
     """Return a tally twice as large with the same content."""
     hosts, counts = tally
     larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
     shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1
     for i in range(len(counts)):
         if counts[i]:
-            place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
+            place = np.int64((hosts[i, 1] * multiplier) >> shift)
             while larger.counts[place]:
                 place = (place + 1) & mask
             larger.hosts[place, 0], larger.hosts[place, 1] = hosts[i, 0], hosts[i, 1]
@@ -198,8 +198,11 @@ def _twice(tally: Tally) -> Tally:
 
 
 @compiled
-def count_pairs(hosts: Words, table: Table) -> NDArray[np.int64]:
-    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct."""
+def count_pairs(hosts: Words, table: Table, multiplier: Any) -> NDArray[np.int64]:
+    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct.
+
+    The multiplier distributes them over a small table.
+    """
     slots, width = table.slots, table.width
     size = 2
     while size < 2 * len(hosts):
@@ -207,14 +210,14 @@ def count_pairs(hosts: Words, table: Table) -> NDArray[np.int64]:
     index = np.full(size, -1, np.int64)
     shift, mask = cache_shift(size), size - 1
     for i in range(len(hosts)):
-        place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
+        place = np.int64((hosts[i, 1] * multiplier) >> shift)
         while index[place] >= 0:
             place = (place + 1) & mask
         index[place] = i
     counts = np.zeros(len(hosts), np.int64)
     for j in range(0, len(slots), width):
         low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+        place = np.int64((low * multiplier) >> shift)
         while index[place] >= 0:
             i = index[place]
             if hosts[i, 1] == low and (width < 3 or hosts[i, 0] == slots[j]):

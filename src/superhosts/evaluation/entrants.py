@@ -85,6 +85,8 @@ def _reason(name: str, make: Make[Detector], shared: SharedSettings, wanted: lis
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     if name == "cube-dense" and "cube" in wanted and shared.device.startswith("cuda"):
         return "on a GPU it is the same as cube"  # which is dense from the first pair on there
+    if shared.flows is None and name == "cube-planned":
+        return "of unknown flows it is the same as cube-dense"
     try:
         make()
     except UsageError as error:

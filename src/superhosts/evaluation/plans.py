@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +102,7 @@ class Plan:
 
 def plan(
     *,
-    flows: str | int = "5M",
+    flows: str | int | None = None,
     threshold: float = defaults.THRESHOLD,
     memory: str | int | None = None,
     error: str | float | None = None,
@@ -114,19 +115,25 @@ def plan(
     false rate above 20 % is refused. False rates are predicted for hosts with a heavy tail of peers: exponent 1.05, one
     host in 10,000 flows with 1024 peers.
 
+    Without `flows` the geometry is that of the memory alone, and its errors are predicted for 5 M flows.
+
     >>> plan(flows="20M", error=0.01).memory
     """
-    pairs = parse_count(flows)
+    pairs = defaults.FLOWS if flows is None else parse_count(flows)
     check_width(key_bits, either("--key-bits ", "key_bits="))
     least = round(check_threshold(threshold, named("threshold")))
     wanted = None if error is None else parse_share(error)
     size = parse_size(defaults.MEMORY if memory is None else memory)
     enough = 0
     if wanted is not None:
+        if flows is None:
+            raise UsageError(f"{setting('error', error)}: needs the expected flows; pass {either('--flows', 'flows=')}")
         enough = least_memory(wanted, pairs, least, key_bits)
         size = enough if memory is None else size
-    chosen = _planned(size, pairs, least, key_bits)
-    check_suffices(Sizes(*chosen.geometry), pairs, least, size if memory is None else memory)
+    make = best_sizes if flows is not None else _sizes_of_memory
+    chosen = _planned(make, size, pairs, least, key_bits)
+    if flows is not None:
+        check_suffices(Sizes(*chosen.geometry), pairs, least, size if memory is None else memory)
     if wanted is not None and chosen.total > wanted:
         raise UsageError(
             f"{setting('memory', memory)}: a total false rate of {chosen.total:.2%} is expected, "
@@ -135,13 +142,17 @@ def plan(
     others = []
     for other in (size // 2, size * 2):
         try:
-            others.append(_planned(other, pairs, least, key_bits))
+            others.append(_planned(make, other, pairs, least, key_bits))
         except GeometryError:  # half of it is too little for any cube
             continue
     return Plan(chosen.geometry, chosen.expected, size, tuple(others))
 
 
-def _planned(memory: int, flows: int, threshold: float, key_bits: int) -> Plan:
-    """Return the best geometry for a memory and what to expect of it."""
-    sizes = best_sizes(memory, flows, threshold, key_bits)
+def _sizes_of_memory(memory: int, _flows: int, _threshold: float, key_bits: int) -> Sizes:
+    return Sizes(*Geometry.for_memory(memory, key_bits))
+
+
+def _planned(make: Callable[..., Sizes], memory: int, flows: int, threshold: float, key_bits: int) -> Plan:
+    """Return the geometry for a memory and what to expect of it."""
+    sizes = make(memory, flows, threshold, key_bits)
     return Plan(Geometry(*sizes), predict(sizes, flows, threshold), memory)

@@ -18,15 +18,16 @@ class Plan:
 
     False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
     1.05, one host in 10,000 flows with 1024 peers or more. A memory with a false rate above 20 % is refused. Windows
-    that are counted exactly have no false hosts. Give the plan to scan, edge, hub and batch with --geometry; in Python:
-    sh.Cube("128MiB", flows="20M", threshold=1024).
+    that are counted exactly have no false hosts. Without --flows nothing is planned: the table shows the sizes that
+    --memory alone gives, and what to expect of them with 5 M flows. Give the plan to scan, edge, hub and batch with
+    --geometry; in Python: sh.Cube("128MiB", flows="20M", threshold=1024).
 
     Examples:
         superhosts plan --flows 20M --threshold 1024 --memory 128MiB
         superhosts plan --flows 20M --error 1%
     """
 
-    flows: Annotated[str, FLOWS] = "5M"
+    flows: Annotated[str | None, shown(FLOWS, "5M, and the sizes that suit --memory alone")] = None
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
     memory: Annotated[
         str | None,

@@ -17,8 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.cubefile.container import block_writer
-from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, starts_exact
+from superhosts.defaults import MEMORY, THRESHOLD
+from superhosts.detectors.arguments import (
+    check_key_bits,
+    check_keys,
+    check_no_conflict,
+    check_threshold,
+    starts_exact,
+)
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -66,9 +72,9 @@ PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a ca
 class Cube(ColumnSketch):
     """A labelled cube for 32-, 64- or 128-bit hosts, of 128 MiB by default.
 
-    A `Geometry`, or its text as `superhosts plan` prints it, gives the sizes in place of a memory. If `flows` (distinct
-    pairs per window) or `threshold` is given, the geometry is planned for it; without flows, as many are assumed as
-    suit the memory (5 M for 128 MiB).
+    A `Geometry`, or its text as `superhosts plan` prints it, gives the sizes in place of a memory. With `flows`
+    (distinct pairs per window), the geometry is planned for them and for `threshold` (1024 by default). Without, it
+    follows from the memory alone, whatever the threshold.
 
     With `exact`, the cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default
     unless `device` names a GPU. Files and pickles of an exact cube do not hold its pairs: what is read from them is
@@ -111,10 +117,11 @@ class Cube(ColumnSketch):
             check_no_conflict(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
         else:
             size, bits = MEMORY if memory is None else memory, check_key_bits(key_bits)
-            if flows is None and threshold is None:
+            least = THRESHOLD if threshold is None else check_threshold(threshold)
+            if flows is None:  # A threshold alone says nothing about how full the cube will be.
                 geometry = Geometry.for_memory(size, bits)
             else:
-                geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
+                geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=least)
         self._starts_exact = starts_exact(exact, device)
         super().__init__(geometry, key=key, device=device, threads=threads)
         if generic is not None:

@@ -29,8 +29,7 @@ from superhosts.detectors.cube.hostrows import shapes
 from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.bins import BLOCK, cache_shift
 from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import Portion, unpack_portion
-from superhosts.engines.pairtally import HOST_MULTIPLIER
+from superhosts.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
 from superhosts.hashing import MASK32, Key, column_draw, fold, pair_hash
 
 Numbers = NDArray[np.int64]
@@ -54,7 +53,7 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     def take(portion: Portion) -> None:
         hosts, peers = unpack_portion(portion)
         index = np.zeros(1 << (2 * len(peers)).bit_length(), np.int32)  # no memory is used before it is written
-        found.append(Gathered(*gather_pairs(hosts, peers, index, geometry, key)))
+        found.append(Gathered(*gather_pairs(hosts, peers, index, geometry, key, HOST_MULTIPLIER)))
 
     pairs.pass_to(take, pairs.bins.threads)
     whole = Gathered(*(np.concatenate(each) for each in zip(*found, strict=True)))
@@ -72,9 +71,11 @@ def _empty(geometry: Geometry) -> Gathered:
 
 @compiled
 def gather_pairs(
-    hosts: Words, peers: Words, index: NDArray[np.int32], geometry: Geometry, key: Key
+    hosts: Words, peers: Words, index: NDArray[np.int32], geometry: Geometry, key: Key, multiplier: Any
 ) -> tuple[Words, Numbers, NDArray[np.uint32], NDArray[np.uint32]]:
     """Return the fields of `Gathered` for some pairs. `index` is a table of zeros, at least twice as large.
+
+    The multiplier distributes hosts over it.
 
     The memory of the pairs is overwritten: a host moves to its number, a peer becomes (number of the host, row).
     """
@@ -93,7 +94,7 @@ def gather_pairs(
             if not is_sampled(hashes[i], geometry):
                 continue
             high, low = hosts[start + i, 0], hosts[start + i, 1]
-            place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+            place = np.int64((low * multiplier) >> shift)
             while index[place] and (hosts[index[place] - 1, 1] != low or hosts[index[place] - 1, 0] != high):
                 place = (place + 1) & mask
             if index[place] == 0:

@@ -86,18 +86,12 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_traffic(
-        cls, memory: str | int, key_bits: int = 32, *, flows: str | int | None = None, threshold: float | None = None
+        cls, memory: str | int, key_bits: int = 32, *, flows: str | int, threshold: float = defaults.THRESHOLD
     ) -> Self:
-        """Return the geometry with the least predicted error; by default, for a threshold of 1024.
-
-        Without `flows`, as many are assumed as suit the memory: 5 M for 128 MiB. A memory that is too small for the
-        flows is refused.
-        """
-        size = parse_size(memory)
-        pairs = assumed_flows(size) if flows is None else parse_count(flows)
-        peers = defaults.THRESHOLD if threshold is None else threshold
-        sizes = best_sizes(size, pairs, peers, key_bits)
-        check_suffices(sizes, pairs, peers, memory)
+        """Return the geometry with the least predicted error. A memory that is too small for the flows is refused."""
+        pairs = parse_count(flows)
+        sizes = best_sizes(parse_size(memory), pairs, threshold, key_bits)
+        check_suffices(sizes, pairs, threshold, memory)
         return cls(*sizes).check()
 
     def check(self) -> Self:
@@ -214,11 +208,6 @@ class Geometry(NamedTuple):
             "bits": ArrayShape((self.total_columns, self.words)),
             "labels": ArrayShape((self.plain_columns, self.labels, self.limbs)),
         }
-
-
-def assumed_flows(memory: int) -> int:
-    """Return the distinct pairs of a window for which a cube of this memory is planned if nobody says how many."""
-    return max(defaults.FEWEST_FLOWS, defaults.FLOWS * memory // parse_size(defaults.MEMORY))
 
 
 class Search(NamedTuple):

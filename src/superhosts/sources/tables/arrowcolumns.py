@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, are_inside, parse_address, parse_at, parse_text
+from superhosts.columns.binary import from_words
 from superhosts.columns.integers import narrow_into
 from superhosts.columns.split import AddressColumn, Ends, widened
 from superhosts.compiled import compiled
@@ -239,16 +240,7 @@ def _fixed(array: Any, width: int) -> Ends:
     if width == 4:
         return np.frombuffer(data, ">u4", count, begin).astype(np.uint32)
     words = np.frombuffer(data, ">u8", 2 * count, begin).astype(np.uint64).reshape(count, 2)
-    return _unmapped(words)
-
-
-def _unmapped(words: Words) -> AddressColumn:
-    """Return IPv6 addresses; IPv4-mapped ones are IPv4."""
-    kinds = np.full(len(words), 6, np.uint8)
-    mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == 0xFFFF)
-    kinds[mapped] = 4
-    words[mapped, 1] &= np.uint64(0xFFFFFFFF)
-    return AddressColumn(kinds, words)
+    return from_words(words)
 
 
 @compiled
