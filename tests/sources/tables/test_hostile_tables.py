@@ -225,6 +225,34 @@ def test_a_csv_with_a_nul_is_the_same_by_path_and_by_pipe(tmp_path: Path, stdin:
             list(scan(name, window="all"))
 
 
+def test_descriptions_that_end_the_process_in_pyarrow(tmp_path: Path) -> None:
+    """A column that is not optional has no histogram of levels: pyarrow ends the process when Python looks at it."""
+    whole = text_table(tmp_path / "a.parquet").read_bytes()
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    at = whole.index(b"\x25\x02\x18\x03src", begin) + 1  # repetition: optional, name: src
+    (tmp_path / "a.parquet").write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
+    assert said(tmp_path / "a.parquet").startswith("damaged Parquet file: ")
+
+
+def test_dictionaries_and_names_that_end_the_process_or_are_no_text(tmp_path: Path) -> None:
+    indices = pa.array([0, 1, 1 << 30], pa.int32())
+    src = pa.DictionaryArray.from_arrays(indices, pa.array(["1.1.1.1", "1.1.1.2"]), safe=False)
+    path = tmp_path / "a.arrow"
+    feather.write_feather(pa.table({"src": src, "dst": ["2.2.2.2"] * 3}), path, compression="uncompressed")
+    run = scan(path, window="all")
+    assert (len(list(run)), run.counters.rows, run.counters.bad_rows) == (1, 3, 1)
+    assert "src=?" in run.counters.warnings[0]
+    for name in ("a.parquet", "a.arrow"):
+        path = tmp_path / name
+        table = pa.table({"src": SRC, "dst": DST, "other": SRC})
+        if name == "a.parquet":
+            pq.write_table(table, path, store_schema=False)
+        else:
+            feather.write_feather(table, path)
+        path.write_bytes(path.read_bytes().replace(b"other", b"oth\xff\xfe"))
+        assert said(path).startswith("damaged ")
+
+
 def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "a.parquet", src=SRC, dst=DST)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")

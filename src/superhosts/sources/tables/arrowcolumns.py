@@ -8,6 +8,7 @@ before compiled loops follow them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,23 @@ def values_of(array: Any, column: str, what: int, codes: Codes, file: str) -> Nu
     else:
         return np.full(len(array), -1, np.int64)
     return np.where(_nulls(array), -1, found) if array.null_count else found
+
+
+def value_at(array: Any, index: int, file: str) -> Any:
+    """Return one value for people; "?" if it cannot be read. pyarrow crashes where a damaged array is not checked."""
+    pyarrow, one = import_arrow(file), array.slice(index, 1)
+    try:
+        if pyarrow.types.is_dictionary(array.type):
+            place = value_at(array.indices, index, file)
+            return place if place is None or place == "?" else value_at(array.dictionary.slice(place), 0, file)
+        found = _as_bytes(one, pyarrow)[0].as_py()
+        if not _is_text(pyarrow.types, array.type) or found is None:
+            return found
+        with suppress(UnicodeDecodeError):
+            return found.decode("utf-8")
+    except Exception:  # also of a value that Python cannot hold, such as a time in the year 99999
+        return "?"
+    return found
 
 
 def _times(array: Any, column: str, factor: int, file: str) -> Times:

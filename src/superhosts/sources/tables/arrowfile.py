@@ -153,7 +153,8 @@ class ArrowReader:
         self._batches = (FileBatches if is_file else StreamBatches)(source)
         try:
             schema = self._open()
-            self.columns: Sequence[str] = _leaves(self._arrow, schema)
+            with arrow_errors(self._name, WHAT):
+                self.columns: Sequence[str] = _leaves(self._arrow, schema)
             self._wanted = wanted_of(self.columns, options, self._name)
             # Opened again, now that the columns are known: others are not decompressed.
             self._open([i for i, name in enumerate(schema.names) if self._wanted.needs(name)])

@@ -23,14 +23,14 @@ from superhosts.device import thread_count
 from superhosts.errors import InputError
 from superhosts.packetdetails import Details
 from superhosts.pairs import Times
-from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, values_of
+from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, value_at, values_of
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.detailcolumns import details_of_columns
 from superhosts.sources.tables.detailfields import DetailFields, details_of
 from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquetpages import PlainPages
-from superhosts.sources.tables.placed import placed
+from superhosts.sources.tables.placed import PlacedFile, placed
 from superhosts.stopwatch import measured
 from superhosts.text import printable
 
@@ -88,11 +88,13 @@ def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wante
 
 def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
     """Return the rows of a batch, of which `begin` others come before."""
+    batch.validate()  # that arrays have the length that they claim; what is in them is checked where it is read
     arrays = _arrays(batch, wanted.columns, file)
 
     def describe(index: int) -> BadRow:
-        values = (f"{name}={_shown(array[index])}" for name, array in arrays.items())
-        return BadRow(begin + index + 1, ", ".join(values))
+        values = ((name, value_at(array, index, file)) for name, array in arrays.items())
+        shown = (f"{name}={'null' if value is None else printable(value, _SHOWN)}" for name, value in values)
+        return BadRow(begin + index + 1, ", ".join(shown))
 
     times = _times(arrays, wanted, file)
     src = narrowed(addresses_of(arrays[wanted.src], wanted.src, file))
@@ -153,16 +155,6 @@ def _field(array: Any, path: str, name: str, file: str) -> Any:
     raise InputError(f"column {printable(name)!r} is missing in some of its rows", file=file)
 
 
-def _shown(value: Any) -> str:
-    try:
-        found = value.as_py()
-    except UnicodeDecodeError:
-        found = bytes(getattr(value, "value", value).as_buffer())  # Of a dictionary, its value has the bytes.
-    except Exception:  # a value that Python cannot hold, such as a time in the year 99999
-        found = "?"
-    return "null" if found is None else printable(found, _SHOWN)
-
-
 @contextmanager
 def arrow_errors(file: str, what: str) -> Iterator[None]:
     """Turn what pyarrow says about damaged files into an InputError of one line."""
@@ -176,6 +168,17 @@ def arrow_errors(file: str, what: str) -> Iterator[None]:
         raise InputError(f"damaged {what}: {printable(first)}", file=file) from None
 
 
+class UnreadFile(PlacedFile):
+    """A file of which nothing is read."""
+
+    was_asked = False
+
+    def read(self, count: int = -1) -> bytes:
+        """Note that somebody asked."""
+        self.was_asked = True
+        raise OSError(f"{count} bytes that nobody needs")
+
+
 class ParquetReader:
     """One pass over a Parquet file."""
 
@@ -187,9 +190,10 @@ class ParquetReader:
         try:
             with arrow_errors(self._name, "Parquet file"):
                 first = self._open_file()
-            self._metadata = first.metadata
-            self.columns: Sequence[str] = _columns(self._metadata.schema)
+                self._metadata = first.metadata
+                self.columns: Sequence[str] = _columns(self._metadata.schema)
             self._wanted = wanted_of(self.columns, options, self._name)
+            self._check_chunks()
             schema = self._metadata.schema
             self._texts = [i for i in range(len(schema)) if _is_text(schema.column(i), self._wanted)]
             self._text_names = {schema.column(i).path for i in self._texts}
@@ -233,10 +237,25 @@ class ParquetReader:
         self._files.clear()
         self._places.close()
 
-    def _open_file(self, metadata: Any = None, **options: Any) -> Any:
+    def _open_file(self, metadata: Any = None, file: Any = None, **options: Any) -> Any:
         from pyarrow.parquet import ParquetFile
 
-        return ParquetFile(self._places.open(), metadata=metadata, **options)
+        return ParquetFile(file or self._places.open(), metadata=metadata, **options)
+
+    def _check_chunks(self) -> None:
+        """Raise InputError if the description of a column in a row group is damaged.
+
+        pyarrow ends the process when Python asks for such a description; when it reads rows, it raises an error.
+        """
+        file = UnreadFile(-1, self._places.size)
+        groups = range(self._metadata.num_row_groups)
+        with arrow_errors(self._name, "Parquet file"):
+            try:
+                opened = self._open_file(self._metadata, file=file, pre_buffer=True)
+                opened.read_row_groups(groups, columns=self._wanted.columns, use_threads=False)
+            except Exception:
+                if not file.was_asked:  # which comes after all descriptions
+                    raise
 
     def _start(self) -> Generator[Future[list[RowBlock]], None, None]:
         """Yield the tasks of threads, in the order of rows."""
