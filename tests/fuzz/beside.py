@@ -159,7 +159,7 @@ cases = st.one_of(
 )
 
 
-@target(cases, examples=60)
+@target(cases)
 def beside(case: tuple[str, Any]) -> None:
     """Read a changed file and a good one with one command."""
     kind, recipe = case

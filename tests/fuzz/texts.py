@@ -171,7 +171,7 @@ def whole_files() -> list[tuple[str, bytes]]:
     return found
 
 
-@target(st.tuples(st.integers(0, 13), edits, st.booleans(), st.booleans()), examples=40)
+@target(st.tuples(st.integers(0, 13), edits, st.booleans(), st.booleans()))
 def files(case: tuple[int, list[Edit], bool, bool]) -> None:
     """A file is read, or an error of one line names it: no other exception, whether it is recognised or named."""
     which, changes, is_named, details = case

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_alerts
-from superhosts.cli._console import tell
 from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._options import NamesOptions, WantedOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
@@ -47,11 +46,11 @@ def check_together(command: str, options: Any, config: Path) -> None:
     outputs, alerting = output_options(options.results), options.results.alerting
     check_addresses(outputs, RUN_THAT_ENDS if command == "scan" else endless)
     check_addresses(OutputOptions(outputs=alerting.alert_to), endless)
-    policy = policy_of(alerting, config, settings.inner)
+    policy = policy_of(alerting, config, settings.inner, threshold=settings.threshold)
     if wants_alerts(alerting) and command != "hub":
         for_alerts(settings, policy)
     if alerting.alerts is None:
-        open_desk(alerting, policy, outputs.delivery, tell)  # says what is missing
+        open_desk(alerting, policy, outputs.delivery)  # says what is missing
     if command != "scan":
         Dashboard(options.dashboard)
 
