@@ -230,6 +230,11 @@ def test_sites_of_which_little_is_known() -> None:
         assert all(cell_len(table.line(place, True).plain) <= width for place in range(3))
 
 
+def test_open_alerts_with_the_most_peers_come_first() -> None:
+    alerts = [{"host": str(peers), "peers": peers, "closed": closed} for closed in (0, 9) for peers in (5, None, 7)]
+    assert [item.cells["host"] for item in alert_items({"alerts": alerts})] == ["7", "5", "None", "5", "None", "7"]
+
+
 def test_alerts_without_fields() -> None:
     items = alert_items({"alerts": [{"id": "a", "closed": 0}, {"id": "b", "closed": 5.0}], "muted": [{"host": "x"}]})
     assert [item.cells["state"] for item in items] == ["open", "muted", "closed"]

@@ -73,9 +73,10 @@ def _aligned(text: str, width: int, column: str) -> str:
 
 
 def alert_items(answer: Json) -> list[Item]:
-    """Return open alerts, then what is muted, then closed alerts."""
+    """Return open alerts, most peers first, then what is muted, then closed alerts."""
     alerts, muted = answer.get("alerts") or (), answer.get("muted") or ()
-    opened = [_alert_item(alert) for alert in alerts if not alert.get("closed")]
+    largest_first = sorted(alerts, key=lambda alert: -(_known(alert.get("peers")) or 0.0))
+    opened = [_alert_item(alert) for alert in largest_first if not alert.get("closed")]
     closed = [_alert_item(alert) for alert in alerts if alert.get("closed")]
     return [*opened, *map(_mute_item, muted), *closed]
 
@@ -127,7 +128,7 @@ def _site_item(site: Json, now: float) -> Item:
         "lag": _age(site.get("window_end"), now),
         "spool": MISSING if waiting is None else f"{_number(waiting)} ({format_size(size or 0)})",
         "refused": _number(site.get("refused")),
-        "clock": MISSING if clock is None else f"{clock:+.1f} s",
+        "clock": MISSING if clock is None else f"{round(clock, 1) + 0.0:+.1f} s",
         "version": printable(site.get("version") or MISSING, WIDEST),
         "remark": printable(site.get("mismatch") or ""),
     }

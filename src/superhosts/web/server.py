@@ -53,7 +53,7 @@ class Connection(H11Protocol):
             self.waits_since = time.monotonic()
         super().data_received(data)
         if not self.has_token and self.scope is not None:
-            self.has_token = cast(Guard, self.config.app).has_token(self.scope)
+            self.has_token = cast(Guard, self.config.app).has_token(cast(Any, self.scope))
         if not self._is_idle and not self.cycle.more_body:
             self.waits_since = None
 
