@@ -26,7 +26,10 @@ FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "large": ((np.array([1, 1 << 32]), [1, 2]), "hosts, row 1: 4294967296 does not fit in 32 bits"),
     "very large": (([1, 1 << 200], [1, 2]), f"hosts, row 1: {1 << 200} does not fit in 32 bits"),
     "very large peer": (([1, 1], [1, 1 << 128]), f"peers, row 1: {1 << 128} does not fit in 128 bits"),
-    "wide host": ((np.array([[0, 5], [1, 5]], np.uint64), [1, 2]), "hosts, row 1: [1 5] does not fit in 32 bits"),
+    "wide host": (
+        (np.array([[0, 5], [1, 5]], np.uint64), [1, 2]),
+        "update: hosts have 128 bits, but this exact takes 32-bit hosts",
+    ),
     "sparse": (
         (pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]),
         "hosts, row 1: NaN (float64) is not an integer; drop such rows, or use a nullable type (Int64)",

@@ -15,6 +15,7 @@ import pytest
 import superhosts as sh
 from superhosts.detectors.base import Detector
 from superhosts.errors import MergeError, UsageError
+from superhosts.units import parse_size
 
 HOLDERS = ["cube", "dense", "exact"]
 KINDS = ["int64", "text"]
@@ -192,7 +193,7 @@ def test_names_survive_when_the_set_of_pairs_overflows() -> None:
 def test_forgotten_names_are_shown_as_hashes_and_counted() -> None:
     cube = make("dense", "text")
     assert cube.names_kept == 0
-    small = [f"small {i}" for i in range(30_000)]
+    small = [f"small {i}" for i in range(25_000)]
     cube.update(small, np.zeros(len(small), np.int64))
     most = cube.names_kept
     assert isinstance(cube, sh.Cube)
@@ -349,3 +350,21 @@ def test_texts_with_lone_surrogates_are_as_many_as_they_are(tmp_path):
     (largest,) = other.super_hosts(2000)
     assert str(largest.host).startswith("caf\\udceb.txt…#")
     assert other.estimate("caf\udce9.txt").peers == 1
+
+
+def test_a_text_cube_stays_within_its_memory_with_its_names():
+    for memory in ("1MiB", "4MiB"):
+        size = parse_size(memory)
+        for letters in (8, 60):
+            for exact in (True, False):
+                cube = sh.Cube(memory, keys="text", exact=exact, device="cpu")
+                count = size // 512  # more than it keeps names
+                cube.update([f"{i:0{letters}}" for i in range(count)], [str(i) for i in range(count)])
+                assert cube.names_kept == cube.geometry.memory // 1024 or memory == "1MiB"
+                assert cube.memory <= size
+                assert cube.memory > 0.85 * size or exact
+    assert sh.Cube("1MiB", keys="int64").geometry == sh.Cube("1MiB", key_bits=64).geometry
+    planned = sh.Cube("4MiB", keys="text", flows="100k")
+    assert 0.7 * parse_size("4MiB") < planned.geometry.memory <= 7 / 8 * parse_size("4MiB")
+    with pytest.raises(MergeError, match=r'\(memory="4MiB" into memory="1MiB"\)'):
+        sh.Cube("1MiB", keys="text").merge(sh.Cube("4MiB", keys="text"))

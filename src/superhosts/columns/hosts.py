@@ -14,6 +14,7 @@ A row of which either end is null is no pair: it is left out and counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -77,6 +78,15 @@ def pairs_of(hosts: Column, peers: Column, format: HostFormat) -> Pairs:
     return Pairs(left[valid], right[valid], len(valid) - int(np.count_nonzero(valid)))
 
 
+def unmapped_hosts(column: Column, format: HostFormat) -> Column:
+    """Return IPv6 addresses to which IPv4 is mapped, in words, as hosts of 32 bits if these are asked for."""
+    values = column.values
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or format.key_bits != 32:
+        return column
+    is_mapped = (values[:, 0] == 0) & (values[:, 1] >> np.uint64(32) == MAPPED)
+    return replace(column, values=values[:, 1].astype(np.uint32)) if is_mapped.all() else column
+
+
 def hosts_of(column: Column, format: HostFormat) -> Addresses:
     """Return a column as hosts; raise UsageError if a row is bad or null."""
     if column.valid is not None and not column.valid.all():
@@ -117,10 +127,11 @@ def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, 
     if count <= SLICE:
         return _from_addresses(text.addresses(), format, peers)
     read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
-    numbers = [each for each, _ in read]
-    if len({each.ndim for each in numbers}) > 1:  # Only some have IPv6 peers.
-        numbers = [each if each.ndim == 2 else _widened(each) for each in numbers]
-    return np.concatenate(numbers), np.concatenate([bad for _, bad in read])
+    pieces = [each for each, _ in read]
+    if len({each.ndim for each in pieces}) > 1:  # Only some have IPv6 peers.
+        pieces = [each if each.ndim == 2 else _widened(each) for each in pieces]
+    numbers: Addresses = np.concatenate(pieces)  # type: ignore[assignment]
+    return numbers, np.concatenate([bad for _, bad in read])
 
 
 def _part(text: Text, start: int) -> Text:
@@ -152,9 +163,9 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
     bits = format.key_bits
     if values.dtype == object:
         return _large_integers(values, bits)
-    if values.ndim == 2 and bits != 32:  # Whether the detector takes 128 bits is for the caller to say.
+    if values.ndim == 2:  # Whether the detector takes 128 bits is for the caller to say.
         return readable(values), None
-    numbers = unsigned(values) if values.ndim == 1 else np.where(values[:, 0] == 0, values[:, 1], MASK64)
+    numbers = unsigned(values)
     if bits == 32:
         narrow = numbers if numbers.dtype == np.uint32 else narrowed(numbers)
         if narrow is not None:
@@ -172,8 +183,8 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
 def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
     """Return integers as peers, of 32 bits if all of them fit, and which of them are bad."""
     if values.dtype == object:
-        numbers, bad = _large_integers(values, 128)
-        return _unmapped(numbers), bad
+        large, bad = _large_integers(values, 128)
+        return _unmapped(large), bad
     if values.ndim == 2:
         return _unmapped(readable(values)), None
     numbers = unsigned(values)
@@ -185,7 +196,7 @@ def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
     return _unmapped(numbers), values < 0 if values.dtype.kind == "i" else None
 
 
-def _unmapped(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _unmapped(numbers: NDArray[Any]) -> NDArray[Any]:
     """Return numbers of 64 or 128 bits with IPv4 addresses in place of IPv6 addresses that they are mapped to."""
     low = numbers if numbers.ndim == 1 else numbers[:, 1]
     if numbers.ndim == 2 and numbers[:, 0].all():  # as nearly all IPv6 addresses are
@@ -215,8 +226,7 @@ def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
         values = Text(values.data, values.starts[one], values.ends[one]).addresses()
         row = 0
     if not isinstance(values, AddressColumn):
-        is_negative = values.ndim == 1 and values[row] < 0
-        return "is negative" if is_negative else f"does not fit in {128 if peers else format.key_bits} bits"
+        return "is negative" if values[row] < 0 else f"does not fit in {128 if peers else format.key_bits} bits"
     kind = int(values.kinds[row])
     if kind == 0:
         return "is not an address"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from superhosts.columns.column import Column
-from superhosts.columns.hosts import Pairs, blocks_of, hosts_of, integers_of
+from superhosts.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
 from superhosts.columns.reading import column_of
 from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
@@ -44,7 +44,8 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narro
         return [pairs]
     left, right = _column(hosts, "hosts"), _column(peers, "peers")
     _check_lengths(len(left), len(right))
-    if isinstance(left.values, np.ndarray) and left.values.ndim == 2 and format.key_bits != 32:
+    left = unmapped_hosts(left, format)
+    if isinstance(left.values, np.ndarray) and left.values.ndim == 2:
         _check_bits(left.values, format, detector)
     whole = integers_of(left, right, format) if narrows else None
     return blocks_of(left, right, format) if whole is None else [whole]
@@ -57,7 +58,7 @@ def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
     elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
         return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
     else:
-        column = hosts_of(_column(hosts, "hosts"), format)
+        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
     if bits_of(column) != format.key_bits:
         raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
     return column

@@ -126,10 +126,10 @@ def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]
         if number is not None:
             hashes[row], names[row] = (number >> 64, number & MASK64), None
     if not _is_utf8("".join(filter(None, names))):
-        for row, each in enumerate(names):
+        for place, each in enumerate(names):
             if each is not None and not _is_utf8(each):
-                high, low = hashes[row].tolist()
-                names[row] = shown_name(each.encode(errors=SURROGATES), False, high << 64 | low)
+                words = hashes[place].tolist()
+                names[place] = shown_name(each.encode(errors=SURROGATES), False, words[0] << 64 | words[1])
     return hashes, names
 
 

@@ -9,14 +9,15 @@ rank of its pairs, and the hosts with the smallest ranks are kept, `most` of the
   ranks below about k/N of the range or more, because each of them needs a pair there. A host with n peers misses that
   with a probability of at most about exp(−n·k/N). A cube keeps one name for each KiB of its memory: k = 131,072 names
   for 128 MiB, planned for N = 5 million pairs. A host with 1,024 peers then loses its name with a probability of
-  2·10^-12, one with 175 peers with 1 %, and as long as there are no more than k hosts, none does.
+  2·10^-12, one with 175 peers with 1 %, and as long as there are no more than k hosts, none does. (An eighth of a
+  memory that is given is for the names: `defaults.NAMES_SHARE`.)
 - The dictionary is a function of the set of pairs: order and repetition do not matter, and the dictionaries of two
   detectors can be merged (the smaller rank of each host, then the k smallest), with the result of one that has seen
   both streams.
 - Most pairs cost one comparison: once the dictionary is full, only ranks below its largest one are looked up.
 
 Memory: a name takes its bytes, 255 at most (of longer ones the first 200 are kept), and up to 51 bytes beside it. Until
-the next cut, a quarter more names than `most` may wait. Peers are never kept.
+the next cut, an eighth more names than `most` may wait. Peers are never kept.
 
 In files, the names are three arrays of the part, ordered by rank: `names`, the UTF-8 bytes of what is shown of each
 host (`textkeys.shown_name`), `namesizes`, the bytes of each, and `nameranks`. Hashes are not stored: they follow from
@@ -183,16 +184,16 @@ class HostNames:
             self._rebuild(self._first())
             return
         letters = max(MOST_BYTES, int(self._table.used[1]))
-        self._rebuild(self._all(), min(2 * count, self.most + self.most // 4 + 1) - count, letters)
+        self._rebuild(self._all(), min(2 * count, self.most + self.most // 8 + 1) - count, letters)
 
     def _rebuild(self, numbers: NDArray[np.int64], more: int = 0, letters: int = 0) -> None:
         """Keep these names only, with room for some more and for the letters of those."""
         old = self._table
         if len(numbers) == self.most:
             self._cut = min(self._cut, int(old.ranks[numbers].max()))
-            more = max(more, self.most // 4 + 1)
+            more = max(more, self.most // 8 + 1)
         sizes = int(old.sizes[numbers].sum())
-        self._table = empty_table(max(FIRST, len(numbers) + more), 2 * MOST_BYTES + 5 * sizes // 4 + letters)
+        self._table = empty_table(max(FIRST, len(numbers) + more), 2 * MOST_BYTES + 9 * sizes // 8 + letters)
         absorb(self._table, old, numbers)
 
     # Files

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from superhosts.defaults import NAMES_SHARE
 from superhosts.engines.geometry import Geometry
 from superhosts.errors import DifferenceError, GeometryError, MergeError
-from superhosts.pairs import HostFormat, Part
+from superhosts.pairs import IPV4, TEXT, HostFormat, Part
 from superhosts.text import setting
 from superhosts.units import exact_size
 
@@ -36,7 +37,7 @@ def check_alike(mine: Kind, other: Kind) -> None:
         text = f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}"
         raise DifferenceError(text, there=_prefix(other.format), here=_prefix(mine.format))
     if mine.geometry is not None and other.geometry is not None and mine.geometry != other.geometry:
-        raise _different_geometry(mine.geometry, other.geometry)
+        raise _different_geometry(mine.geometry, other.geometry, mine.format)
     if not mine.merges:
         raise MergeError(f"cannot merge {mine.detector} sketches: a pair that both have seen would count twice")
 
@@ -56,17 +57,19 @@ def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> No
             _check_keys(first, kind)
 
 
-def made_with(geometry: Geometry) -> str:
+def made_with(geometry: Geometry, format: HostFormat = IPV4) -> str:
     """Return the setting with which sketches of this geometry are made: --memory 128MiB or --geometry slices=64,….
 
-    Several memories may give one geometry; the roundest of them is named. A geometry that no memory gives was planned.
+    Of text keys, names take a share of the memory. Several memories may give one geometry; the roundest of them is
+    named. A geometry that no memory gives was planned.
     """
     if not getattr(geometry, "turned_lines", True):
         return "an earlier version of superhosts"
     spelled: str = getattr(geometry, "spelled", "")  # Only cubes are made with a geometry in words.
-    for size in _round_sizes(geometry.memory):
+    share = NAMES_SHARE if format == TEXT else 0
+    for size in _round_sizes(geometry.memory * share // (share - 1) if share else geometry.memory):
         try:
-            chosen = _chosen_for(geometry, size)
+            chosen = _chosen_for(geometry, size - size // share if share else size)
         except GeometryError:
             continue
         if chosen == geometry:
@@ -89,10 +92,10 @@ def _round_sizes(size: int) -> Iterator[int]:
             yield -(-size // step) * step
 
 
-def _different_geometry(mine: Geometry, other: Geometry) -> DifferenceError:
+def _different_geometry(mine: Geometry, other: Geometry, format: HostFormat) -> DifferenceError:
     field = next(name for name in mine._fields if getattr(mine, name) != getattr(other, name))
     sizes = f"{field} {getattr(other, field)}", f"{field} {getattr(mine, field)}"
-    there, here = made_with(other), made_with(mine)
+    there, here = made_with(other, format), made_with(mine, format)
     text = f"cannot merge: geometry differs: {sizes[0]} into {sizes[1]}"
     if there == here:  # made by a program that gave the sizes themselves
         return DifferenceError(text, there=sizes[0], here=sizes[1])

@@ -224,8 +224,8 @@ def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -
 @compiled
 def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
     """Return the slot at which the search for a pair begins. The host is mixed before, as in `find_places`."""
-    host = np.uint64(fold(fold(high, low, key), np.uint64(0), key))
-    hash_ = np.uint64(pair_hash(host, peer, key))
+    zero: Any = np.uint64(0)
+    hash_ = np.uint64(pair_hash(fold(fold(high, low, key), zero, key), peer, key))
     return np.int64(((hash_ >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.cubefile.container import block_writer
-from superhosts.defaults import MEMORY, THRESHOLD
+from superhosts.defaults import MEMORY, NAMES_SHARE, THRESHOLD
 from superhosts.detectors.arguments import (
     check_key_bits,
     check_keys,
@@ -52,7 +52,7 @@ from superhosts.engines.base import Engine, Plan
 from superhosts.engines.geometry import ArrayShape
 from superhosts.engines.pairset import PairSet
 from superhosts.hashing import make_key, mangle_column, secret_of
-from superhosts.pairs import Addresses, Host, words_to_column
+from superhosts.pairs import TEXT, Addresses, Host, words_to_column
 from superhosts.planning import (
     MISS_EXPONENT,
     coarsest_sample,
@@ -63,7 +63,7 @@ from superhosts.planning import (
 )
 from superhosts.results import SuperHosts
 from superhosts.text import counted
-from superhosts.units import format_size
+from superhosts.units import format_size, parse_size
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -81,7 +81,13 @@ class Cube(ColumnSketch):
     dense and estimates.
 
     Hosts are addresses unless `keys` says otherwise: with "int64" they are integers, with "text" names. Peers are then
-    integers or text. Files of text keys hold names of hosts in clear text, never those of peers.
+    integers or text. Files of text keys hold names of hosts in clear text, never those of peers. An eighth of the
+    memory is for these names, enough for one of 60 bytes for each KiB.
+
+    Without `key` (or SUPERHOSTS_KEY) a cube uses the public key, which everybody knows: programs give the same results
+    everywhere, and their files can be merged. Whoever can choose addresses or names can then hide super hosts from a
+    dense cube. If traffic may be hostile, pass `key=own_key()`, the key of the commands, or one that all machines
+    share whose cubes are to be merged (`superhosts key`).
     """
 
     name = "cube"
@@ -117,6 +123,8 @@ class Cube(ColumnSketch):
             check_no_conflict(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
         else:
             size, bits = MEMORY if memory is None else memory, check_key_bits(key_bits)
+            if generic == TEXT:  # The rest is for names.
+                size = parse_size(size) - parse_size(size) // NAMES_SHARE
             least = THRESHOLD if threshold is None else check_threshold(threshold)
             if flows is None:  # A threshold alone says nothing about how full the cube will be.
                 geometry = Geometry.for_memory(size, bits)
