@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 import exports as e
+from needs import needed
 from superhosts.sources.exports.budget import BURST, BURST_EACH, Budget
 from superhosts.sources.exports.held import Held, HeldSet
 from superhosts.sources.exports.registry import Limits, Registry, StreamKey
@@ -226,10 +225,6 @@ def test_numbers_of_the_standard_stay_what_they_are() -> None:
             assert (found["lost_records"], found["restarts"]) == (sum(counts[place] for place in missing), 0)
 
 
-SOFTFLOWD = shutil.which("softflowd", path=f"{os.defpath}:/usr/sbin:/sbin")
-
-
-@pytest.mark.skipif(SOFTFLOWD is None, reason="needs softflowd (apt install softflowd)")
 def test_softflowd_loses_nothing(tmp_path: Path) -> None:
     """The real program sends all of its messages to a socket that has room for them."""
     frames = [frame for each in range(40) for frame in talk(f"10.0.0.{each + 1}", 10 + each, NOON + each * e.SECOND)]
@@ -238,7 +233,17 @@ def test_softflowd_loses_nothing(tmp_path: Path) -> None:
         listening.bind(("127.0.0.1", 0))
         listening.settimeout(0.1)
         place = f"127.0.0.1:{listening.getsockname()[1]}"
-        command = [str(SOFTFLOWD), "-r", str(capture), "-n", place, "-v", "10", "-m", "100"]
+        command = [
+            needed("softflowd", "SUPERHOSTS_NEED_SOFTFLOWD"),
+            "-r",
+            str(capture),
+            "-n",
+            place,
+            "-v",
+            "10",
+            "-m",
+            "100",
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
         with contextlib.suppress(TimeoutError):  # all that was sent waits in the socket
             while True:

@@ -133,7 +133,7 @@ class FileBatches:
 
     def position(self) -> int:
         """Bytes of the file, in proportion to the batches."""
-        return self._places.size * self._done // max(1, self._reader.num_record_batches)
+        return int(self._places.size * self._done // max(1, self._reader.num_record_batches))
 
     def close(self) -> None:
         """Close the file."""
