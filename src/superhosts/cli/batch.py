@@ -82,9 +82,7 @@ def _run(
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         with progress.paused():
-            if options.verbose and isinstance(error, TaskError):
-                say_traceback(error.traceback)
-            say(f"superhosts: {error}")
+            _tell(error, options.verbose)
 
     if quiet:
         warnings.simplefilter("ignore", DeviceWarning)
@@ -132,6 +130,12 @@ def _run(
     tell_end(totals, quiet=quiet)
     counters.write(totals)
     return errors
+
+
+def _tell(error: SuperhostsError, verbose: bool) -> None:
+    if verbose and isinstance(error, TaskError):
+        say_traceback(error.traceback)
+    say(f"superhosts: {error}")
 
 
 def save_window(result: BatchWindow, path: Path, settings: Settings) -> bool:
