@@ -6,9 +6,10 @@ line prints the message unchanged, without a traceback.
 
 from __future__ import annotations
 
-import logging
+import traceback
+from collections.abc import Callable
 
-_LOG = logging.getLogger("superhosts")  # with --verbose, tracebacks of internal errors
+_take_traceback: Callable[[str], None] | None = None
 
 
 class SuperhostsError(Exception):
@@ -17,9 +18,16 @@ class SuperhostsError(Exception):
     exit_status = 2
 
 
+def use_tracebacks(take: Callable[[str], None] | None) -> None:
+    """Hand the tracebacks of internal errors to `take` from now on; None: to nobody."""
+    global _take_traceback
+    _take_traceback = take
+
+
 def internal_error(error: BaseException) -> str:
-    """Return the message for an exception that no code foresaw, and log its traceback (level DEBUG)."""
-    _LOG.debug("internal error", exc_info=error)
+    """Return the message for an exception that no code foresaw, and hand on its traceback."""
+    if _take_traceback is not None:
+        _take_traceback("".join(traceback.format_exception(error)))
     return f"internal error ({type(error).__name__}: {str(error)[:200]}); please report it (--verbose shows where)"
 
 

@@ -24,6 +24,7 @@ import superhosts as sh
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
+from superhosts.cli._loading import LazyCommand
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.pairs import Part, Window
@@ -170,14 +171,19 @@ def run_command(*arguments: object) -> tuple[int, str]:
     """Run the command line in this process; return its status and all that it has shown."""
     out = io.StringIO()
     given = patch.object(sys, "argv", ["superhosts", *map(str, arguments)])
-    made = patch.object(cli, "app", parser())  # typer would make it anew, which takes longer than a command
-    with given, made, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), warnings.catch_warnings():
+    # Typer would make the program and the command anew, which takes longer than to run it.
+    made, loaded = patch.object(cli, "app", parser()), patch.object(LazyCommand, "load", _load)
+    shown = contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)
+    with given, made, loaded, shown[0], shown[1], warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tests make errors of them
         try:
             cli.main()
         except SystemExit as end:
             return int(end.code or 0), out.getvalue()
     return 0, out.getvalue()
+
+
+_load = cache(LazyCommand.load)
 
 
 @cache

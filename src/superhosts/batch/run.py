@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import shutil
 import uuid
 from collections import defaultdict
@@ -38,7 +37,6 @@ from superhosts.sources.finding import FoundFile
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.urls import is_url
 
-_LOG = logging.getLogger("superhosts")  # as in errors.py
 FAN_IN = 8  # sketches that one task merges
 TASKS_PER_WORKER = 4  # several, so that no worker idles long while the last tasks run
 LEAST_TASK = 64 << 20  # bytes of captures; in smaller tasks, creating and saving the cubes would dominate
@@ -54,11 +52,11 @@ class BatchWindow(NamedTuple):
 
 
 class TaskError(SuperhostsError):
-    """An error from a worker, with its message."""
+    """An error from a worker, with its message and the traceback of its cause, if there was one."""
 
-    def __init__(self, message: str, exit_status: int) -> None:
+    def __init__(self, message: str, exit_status: int, traceback: str = "") -> None:
         super().__init__(message)
-        self.exit_status = exit_status
+        self.exit_status, self.traceback = exit_status, traceback
 
 
 def prepare(settings: Settings) -> Settings:
@@ -164,8 +162,7 @@ class Batch:
                 continue
             results[task.digest] = result
             for text, status, cause in result["errors"]:
-                _LOG.debug("on a worker: %s\n%s", text, cause)
-                self._on_error(TaskError(text, status))
+                self._on_error(TaskError(text, status, cause))
         for task in tasks:  # In task order, so that the merges do not depend on which task finishes first.
             if task.digest in results:
                 self._count(results[task.digest]["counters"])

@@ -170,7 +170,8 @@ def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     errors: list[tuple[str, int, str]] = []
 
     def on_error(error: SuperhostsError) -> None:
-        errors.append((str(error), error.exit_status, "".join(traceback.format_exception(error.__cause__))))
+        cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
+        errors.append((str(error), error.exit_status, cause))
 
     sources = open_inputs(task.names, on_error, tables=task.tables)
     run = Scan(sources, settings, RunOptions(find=False, reopens=True), on_error=on_error)

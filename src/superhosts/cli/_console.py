@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import typer
 
 from superhosts.compiling import before_compiling, is_tested, tell_seconds
+from superhosts.errors import use_tracebacks
 from superhosts.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.reports.streams import ERASE
 from superhosts.text import printable
@@ -128,22 +128,15 @@ def say_error(error: object) -> None:
     say(Notice(f"superhosts: {error}", "error", ERROR))
 
 
-class _Tracebacks(logging.Handler):
-    """Writes the tracebacks of internal errors to the log of the program, with --verbose."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for line in self.format(record).splitlines():
-            say(Notice(line, "traceback", ERROR))
-
-
-_tracebacks = _Tracebacks()
+def say_traceback(text: str) -> None:
+    """Write the lines of a traceback."""
+    for line in text.splitlines():
+        say(Notice(line, "traceback", ERROR))
 
 
 def show_tracebacks(wanted: bool) -> None:
-    """Log the tracebacks of internal errors from now on, or no longer."""
-    logger = logging.getLogger("superhosts")
-    logger.setLevel(logging.DEBUG if wanted else logging.NOTSET)
-    (logger.addHandler if wanted else logger.removeHandler)(_tracebacks)
+    """Write the tracebacks of internal errors from now on (--verbose), or no longer."""
+    use_tracebacks(say_traceback if wanted else None)
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._console import has_log, rendered, say, tell, use_log
+from superhosts.cli._console import has_log, rendered, say_traceback, tell, use_log
 from superhosts.cli._systemd import ServiceManager
 from superhosts.durable import set_aside_and_report, write_json
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.notices import ERROR, Notice
+from superhosts.notices import Notice
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
 
@@ -51,8 +51,7 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
             work()
         except BaseException as error:
             failed.append(error)
-            for line in traceback.format_exc().splitlines():
-                say(Notice(line, "traceback", ERROR))
+            say_traceback(traceback.format_exc())
             signal.raise_signal(signal.SIGTERM)
 
     thread = threading.Thread(target=run, name=name, daemon=True)

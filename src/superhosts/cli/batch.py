@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.batch.cluster import connect
-from superhosts.batch.run import Batch, BatchWindow, prepare
-from superhosts.cli._console import fail_with, say, show_tracebacks
+from superhosts.batch.run import Batch, BatchWindow, TaskError, prepare
+from superhosts.cli._console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
@@ -82,7 +82,7 @@ def _run(
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         with progress.paused():
-            say(f"superhosts: {error}")
+            _tell(error, options.verbose)
 
     if quiet:
         warnings.simplefilter("ignore", DeviceWarning)
@@ -130,6 +130,12 @@ def _run(
     tell_end(totals, quiet=quiet)
     counters.write(totals)
     return errors
+
+
+def _tell(error: SuperhostsError, verbose: bool) -> None:
+    if verbose and isinstance(error, TaskError):
+        say_traceback(error.traceback)
+    say(f"superhosts: {error}")
 
 
 def save_window(result: BatchWindow, path: Path, settings: Settings) -> bool:
