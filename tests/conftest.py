@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from isolation import isolate
+from warming import concerns_a_rival, warm_up
 
 if TYPE_CHECKING:
     from commands import Run
@@ -45,7 +46,6 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
     simulator.mend()
 
-RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
 # The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
@@ -87,12 +87,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Laws of all detectors are slow tests for rivals. Begin with tests that are spread over workers.
+    """Tests of all detectors are slow ones for rivals. Begin with tests that are spread over workers.
 
     So no long one begins when the rest is done.
     """
     for item in items:
-        if hasattr(item, "callspec") and item.callspec.params.get("name") in RIVALS:
+        if hasattr(item, "callspec") and concerns_a_rival(item.callspec.params.values()):
             item.add_marker("slow")
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
@@ -110,9 +110,7 @@ def pytest_collection_finish() -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile before the workers of a parallel run start, only in the process that starts them."""
     if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
-        from warming import warm_up
-
-        warm_up()
+        warm_up(rivals=session.config.option.markexpr != "not slow")
 
 
 @pytest.fixture

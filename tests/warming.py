@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -28,25 +28,32 @@ import numpy as np
 
 from isolation import isolate
 
+RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 Step = Callable[[], Any]
 CAPTURES = Path(__file__).parent / "first_hour" / "captures"
 KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
 SMALL = [*KNOWN, "--memory", "2MiB"]
 
 
-def warm_up() -> None:
-    """Compile in one process per share, unless an earlier run has."""
+def warm_up(*, rivals: bool) -> None:
+    """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
     from superhosts.compiled import is_cold
     from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.rgs.cpu import write
 
+    tests = str(Path(__file__).parent)
+    commands = [[__file__, "rivals"]] if rivals and is_cold(write) else []
     if is_cold(fill):
-        paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-        environment = {**os.environ, "PYTHONPATH": paths}
-        commands = [[__file__, share] for share in ("inputs", "detectors")]
-        commands.append(["-m", "pytest", "--collect-only", "-qq", str(Path(__file__).parent)])  # bytecode of all tests
-        silent = {"env": environment, "stdout": subprocess.DEVNULL}
-        started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
-        assert [process.wait() for process in started] == [0] * len(started)
+        commands += [[__file__, "inputs"], [__file__, "detectors"]]
+        commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
+    silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
+    started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
+    assert [process.wait() for process in started] == [0] * len(started)
+
+
+def concerns_a_rival(values: Iterable[Any]) -> bool:
+    """Return True if one of the parameters of a test is the name or the file of a rival."""
+    return any(Path(each).stem in RIVALS for each in values if isinstance(each, str | Path))
 
 
 def run(*arguments: object, given: bytes = b"") -> Step:
@@ -234,22 +241,6 @@ def commands(folder: Path) -> Iterator[Step]:
     yield run("plan", "--flows", "1M", "--error", "1%")
     yield run("calibrate", made, *SMALL)
     yield run("calibrate", made, *SMALL, "--exact", "off")
-    yield run("compare", made, "--memory", "16MiB", "--json")
-    yield run(
-        "compare",
-        "--flows",
-        "9k",
-        "--packets",
-        "20k",
-        "--windows",
-        "1",
-        "--super-hosts",
-        "2",
-        "--memory",
-        "16MiB",
-        "--json",
-    )
-    yield run("bench", "--flows", "9k", "--packets", "20k", "--memory", "2MiB", "--json")
     yield run("doctor")
 
 
@@ -262,8 +253,8 @@ def _ask(kept: Path) -> None:
     run("merge", *sketches, "-o", kept / "union.sketch")()
 
 
-def cases(folder: Path, *tests: Callable[..., None]) -> Iterator[Step]:
-    """Yield the calls of tests, one for each set of their parameters."""
+def cases(folder: Path, *tests: Callable[..., None], rivals: bool = False) -> Iterator[Step]:
+    """Yield the calls of tests, one for each set of their parameters: those that name a rival, or all others."""
     for test in tests:
         marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
         for values in product(*(values for _, values in marks)):
@@ -271,27 +262,31 @@ def cases(folder: Path, *tests: Callable[..., None]) -> Iterator[Step]:
             for (names, _), value in zip(marks, values, strict=True):
                 several = names.split(",") if isinstance(names, str) else names
                 given.update(zip(several, value, strict=True) if len(several) > 1 else {several[0]: value})
+            if concerns_a_rival(given.values()) != rivals:
+                continue
             if "tmp_path" in inspect.signature(test).parameters:
                 given["tmp_path"] = Path(tempfile.mkdtemp(dir=folder))
             yield partial(test, **given)
 
 
-def detectors(folder: Path) -> Iterator[Step]:
-    """Every detector as a scan uses it, and as Python does, with hosts of every kind."""
-    from detectors import test_generic_keys as generic
+def detectors(folder: Path, names: Iterable[str]) -> Iterator[Step]:
+    """Detectors as a scan uses them, and as Python does, with peers of every width."""
     from detectors import test_laws as laws
-    from superhosts.sketches.bundle import DETECTORS
 
     shape = laws.SHAPES[0]
-    for name in DETECTORS:
+    for name in names:
         yield partial(use, name, folder)
         yield lambda name=name: _ask_all(laws.fed(name, shape.hosts, shape.peers), folder)
         for peers in (shape.peers.astype(np.uint64) << 20, np.stack([shape.peers.astype(np.uint64)] * 2, axis=1)):
             yield partial(laws.fed, name, shape.hosts, peers)
-    yield partial(use, "cube", folder, exact=False)
-    for name in generic.HOLDERS:
-        for keys in generic.KINDS:
-            yield lambda name=name, keys=keys: _ask_all(generic.fed(name, keys, *generic.traffic(keys)), folder)
+
+
+def keyed(folder: Path) -> Iterator[Step]:
+    """Detectors of hosts that are integers or texts."""
+    from detectors import test_generic_keys as generic
+
+    for name, keys in product(generic.HOLDERS, generic.KINDS):
+        yield lambda name=name, keys=keys: _ask_all(generic.fed(name, keys, *generic.traffic(keys)), folder)
 
 
 def _ask_all(detector: Any, folder: Path) -> None:
@@ -308,7 +303,6 @@ def _ask_all(detector: Any, folder: Path) -> None:
 def parts(folder: Path) -> Iterator[Step]:
     """Loops that need more than a small file: pieces of a large capture, rings of live captures, the GPU simulator."""
     from detectors import test_cube_stages as stages
-    from detectors import test_dcds as dcds
     from detectors import test_estimates_of_many as estimates
     from detectors import test_host_rows as host_rows
     from engines import test_gpu as gpu
@@ -332,7 +326,6 @@ def parts(folder: Path) -> Iterator[Step]:
         golden.test_a_golden_file_survives_being_written_again,
         stages.test_answers_are_those_of_the_exact_detector_and_arrays_those_of_a_dense_cube,
         host_rows.test_a_file_of_rows_is_a_dense_cube_through_every_door,
-        dcds.test_the_search_finds_what_all_combinations_give,
         estimates.test_lines_in_vector_registers_give_the_ones_of_the_plain_loop,
     )
     if gpu.SIMULATED:
@@ -362,13 +355,34 @@ def _inputs(folder: Path) -> Iterator[Step]:
 
 
 def _detectors(folder: Path) -> Iterator[Step]:
+    from superhosts.sketches.bundle import DETECTORS
+
     yield from commands(folder / "commands")
-    yield from detectors(folder)
+    yield from detectors(folder, [name for name in DETECTORS if name not in RIVALS])
+    yield partial(use, "cube", folder, exact=False)
+    yield from keyed(folder)
     yield from parts(folder)
 
 
+def _rivals(folder: Path) -> Iterator[Step]:
+    from detectors import test_dcds as dcds
+    from sketches import test_golden as golden
+
+    yield from detectors(folder, RIVALS)
+    yield from cases(folder, dcds.test_the_search_finds_what_all_combinations_give)
+    yield from cases(folder, golden.test_a_golden_file_gives_its_answers, rivals=True)
+    made = ["--flows", "9k", "--packets", "20k", "--json"]
+    yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")
+    yield run("bench", *made, "--memory", "2MiB")
+
+
 # What each process compiles. The first two take about the same time; `texts` is a part of the first.
-SHARES: dict[str, Callable[[Path], Iterator[Step]]] = {"inputs": _inputs, "detectors": _detectors, "texts": texts}
+SHARES: dict[str, Callable[[Path], Iterator[Step]]] = {
+    "inputs": _inputs,
+    "detectors": _detectors,
+    "rivals": _rivals,
+    "texts": texts,
+}
 
 
 def main() -> None:

@@ -16,6 +16,8 @@ from superhosts import GeometryError, UsageError, device, load
 from superhosts.detectors.dcds import Dcds, Geometry, addressing
 from superhosts.hashing import DEFAULT_KEY
 
+pytestmark = pytest.mark.slow
+
 LONG = Geometry(column_bits=8)
 TINY = Geometry(6, (41, 43, 47, 53, 59, 61, 37), 6)  # six small moduli whose product exceeds 2^32: few columns
 NO_PRE_CHECK = {"prefix_words": 1, "prefix_ones": 0}  # The pre-check may drop noise that is not a host.
@@ -71,7 +73,6 @@ def test_bits_are_the_oracles(geometry, threads):
     assert_bits(detector, oracle)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "geometry",
@@ -161,7 +162,6 @@ def test_illegal_geometries_are_refused_with_the_rule(geometry, rule):
         Dcds(geometry=geometry)
 
 
-@pytest.mark.slow
 def test_numbers_are_linear_counting_without_noise_removed():
     detector = Dcds(geometry=LONG, device="cpu")
     hosts, peers = traffic(3, 3, 30_000, peers=100)
@@ -206,7 +206,6 @@ def test_wide_hosts_are_refused():
         Dcds("2MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
-@pytest.mark.slow
 @needs_cuda
 def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(tmp_path):
     """An array has more hot columns than a simulated block has threads."""

@@ -17,6 +17,8 @@ from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from taken import little_memory
 from tuned import tuned
 
+pytestmark = pytest.mark.slow
+
 SMALL = Geometry(words=40, rows=3, counters=50, threshold=20)
 
 
@@ -81,7 +83,6 @@ def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
     assert np.mean([row.peers_low <= 1000 for row in rows]) >= 0.95
 
 
-@pytest.mark.slow
 def test_wide_peers():
     hosts, low = traffic(300)
     wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)

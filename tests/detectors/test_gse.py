@@ -17,6 +17,8 @@ from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from tuned import tuned
 
+pytestmark = pytest.mark.slow
+
 # Sets of hosts are so small that they must grow.
 Gse = tuned(UntunedGse, Tuning(host_slots=4, gpu=GpuTuning(host_slots=4)))
 SMALL = Geometry(array_bits=13, vector_bits=6, table_bits=4)
@@ -61,7 +63,6 @@ def mangled(host: int) -> int:
     return int(mangle32(np.uint64(host), make_key(DEFAULT_KEY)))
 
 
-@pytest.mark.slow
 @on_any_device
 def test_bits_and_hosts_are_the_oracles(place):
     hosts, peers = traffic()
@@ -115,7 +116,6 @@ def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
         assert {row.host for row in saturated} <= {row.host for row in detector.super_hosts(10 * typical)}
 
 
-@pytest.mark.slow
 @on_any_device
 def test_wide_peers(place):
     hosts, low = traffic(100)

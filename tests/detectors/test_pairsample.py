@@ -17,6 +17,8 @@ from superhosts.pairs import Part
 from taken import little_memory
 from tuned import tuned
 
+pytestmark = pytest.mark.slow
+
 SMALL = Geometry(pairs=500)
 
 

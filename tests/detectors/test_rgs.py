@@ -13,6 +13,8 @@ from superhosts.detectors.rgs import Geometry, Rgs
 from superhosts.hashing import DEFAULT_KEY, mangle32
 from taken import little_memory
 
+pytestmark = pytest.mark.slow
+
 SMALL = Geometry(groups=60, buckets=3)
 
 
@@ -72,7 +74,6 @@ def test_registers_cells_and_answers_are_the_oracles(count):
     assert list(detector.top(3)) == list(detector.super_hosts(1))[:3]
 
 
-@pytest.mark.slow
 def test_wide_peers():
     hosts, low = traffic(300)
     wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)

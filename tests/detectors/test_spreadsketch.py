@@ -16,6 +16,8 @@ from superhosts.engines.tuning import Tuning
 from superhosts.hashing import DEFAULT_KEY, mangle32
 from tuned import tuned
 
+pytestmark = pytest.mark.slow
+
 SMALL = Geometry(rows=3, buckets=7)
 
 
@@ -57,7 +59,6 @@ def test_buckets_are_the_oracles(threads):
     assert_equal(detector, filled(detector, *traffic()))
 
 
-@pytest.mark.slow
 def test_peers_of_every_width_are_folded_as_the_oracle_does():
     hosts, low = traffic(400)
     high = np.where(np.arange(400) % 2, low, 0).astype(np.uint64)

@@ -13,6 +13,8 @@ from superhosts import GeometryError, MergeError, UsageError, device, load
 from superhosts.detectors.vbfa import Geometry, Vbfa
 from superhosts.hashing import DEFAULT_KEY
 
+pytestmark = pytest.mark.slow
+
 SMALL = Geometry(11, 7, 8)
 TINY = Geometry(8, 3, 6)  # windows of one byte, which do not overlap: few columns
 STORED = (2, 1, 0, 3, 4)  # the engine's arrays for h1 to h5
@@ -191,7 +193,6 @@ def test_wide_hosts_are_refused():
             Vbfa("1MiB", mangled=mangled).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
-@pytest.mark.slow
 @needs_cuda
 @pytest.mark.parametrize("mangled", [1, 0], ids=["mangled", "plain"])
 def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
