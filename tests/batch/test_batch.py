@@ -200,6 +200,7 @@ def test_packets_that_come_late_are_kept(run: Run, cluster: Any, tmp_path: Path)
     assert pairs == [1320, many, 2000]
 
 
+@pytest.mark.slow
 def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     """As in a scan, the same window and site from two runs become one sketch, and a third run changes nothing."""
     names = sorted(captures.iterdir())
@@ -358,6 +359,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     work = tmp_path / "w"
     common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
@@ -499,6 +501,7 @@ def test_bad_inputs_among_good_ones(run: Run, cluster: Any, tmp_path: Path) -> N
     assert run("batch", tmp_path / "none", "--local", "--save", tmp_path / "t").status == 3  # No cluster is started.
 
 
+@pytest.mark.slow
 def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: Path) -> None:
     """A fold with a failed input is not reused, and neither is a merge of its sketch."""
     paths = scatter(tmp_path, three_windows(), 4)
@@ -618,6 +621,7 @@ def test_without_dask(run: Run, captures: Path, tmp_path: Path, monkeypatch: pyt
     assert ended.err.startswith("superhosts: the batch command needs packages that are not installed: pip install ")
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> None:
     """No worker, a worker without the package, and one with another version, each in a separate process."""
     from distributed import LocalCluster

@@ -262,6 +262,7 @@ MAKE_OTHER: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKE_OTHER.values(), ids=MAKE_OTHER.keys())
 def test_files_that_cannot_be_merged_are_shown_without_a_union(
     run: Run, archive: Path, make: Callable[[], Any]

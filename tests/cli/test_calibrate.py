@@ -102,6 +102,7 @@ def test_what_is_lost_of_a_capture_is_said(capture: Path, tmp_path: Path) -> Non
     assert "nothing to judge: no packet has a monitored end" in nobody.stderr
 
 
+@pytest.mark.slow
 def test_thresholds_beyond_all_predictions_are_judged_without_one(capture: Path) -> None:
     text = run(str(capture), "-m", "256KiB", "-t", "250000")
     assert "super hosts of 250,000 peers" in text
@@ -197,6 +198,7 @@ def test_advice_names_the_least_memory_that_holds():
     )
 
 
+@pytest.mark.slow
 def test_advice_admits_doubt():
     assert calibration(0, 0, 0, true=4).advice() == (
         "1 MiB would do for threshold 1,024 (by 4 super hosts only), and down to threshold 512 (by 8 super hosts only):"
@@ -213,6 +215,7 @@ def bad_prediction() -> Prediction:
     return expected
 
 
+@pytest.mark.slow
 def test_few_hosts_without_error_do_not_beat_a_bad_prediction():
     trial = Trial(1 << 16, {1024.0: Score(4, 0, 0, 0), 512.0: Score(400, 0, 0, 0)})
     assert trial.holds(1024.0, 0.01)

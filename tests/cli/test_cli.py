@@ -211,6 +211,7 @@ def test_what_did_not_become_a_pair_is_said(run: Run, tmp_path: Path) -> None:
     assert err.endswith("; not counted: 1 not IP, 1 without an inner end, 1 from an address to itself\n")
 
 
+@pytest.mark.slow
 def test_all_options_together(run: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "inner").write_text("10.0.0.0/8\n2001:db8::/32 # both\n")
     (tmp_path / "key").write_text("correct horse battery\n")

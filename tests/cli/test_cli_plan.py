@@ -48,6 +48,7 @@ def test_giant_columns_and_sampling_are_shown_where_there_are_any(run: Run) -> N
     assert "pairs that are written" not in large
 
 
+@pytest.mark.slow
 def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
     plan = json.loads(run("--flows", "2M", "--threshold", "1k", "--memory", "4MiB", "--key-bits", "64", "--json").out)
     cube = sh.Cube("4MiB", flows="2M", threshold=1000, key_bits=64, device="cpu")
@@ -59,6 +60,7 @@ def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
     assert less["total"] > plan["total"] > more["total"]
 
 
+@pytest.mark.slow
 def test_the_file_of_a_window_that_is_counted_exactly_takes_about_a_byte_a_flow(run: Run) -> None:
     plan = json.loads(run("--flows", "2M", "--memory", "64MiB", "--json").out)
     assert plan["exact_pairs"] > 2_000_000
@@ -75,6 +77,7 @@ def test_an_error_gives_the_least_memory(run: Run) -> None:
     assert json.loads(run("--flows", "1M", "--error", "0.01", "--json").out) == plan
 
 
+@pytest.mark.slow
 def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run: Run) -> None:
     ended = run("--flows", "1M", "--error", "1%", "--memory", "256KiB")
     assert ended.status == 2

@@ -31,6 +31,7 @@ def run(*arguments: str, status: int = 0) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_every_detector_takes_part(tmp_path: Path) -> None:
     lines = run("--windows", "1", "--flows", "20000", "--super-hosts", "4", "--json").splitlines()
     rows = {row["detector"]: row for row in map(json.loads, lines)}
@@ -163,6 +164,7 @@ def test_what_can_be_read_once_is_compared_at_one_memory(run: Run) -> None:
     assert "can be read only once" in ended.err
 
 
+@pytest.mark.slow
 def test_the_table_fits_80_columns_and_has_phantoms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ended = run("compare", *SMALL, "--detector", "cube-planned,spreadsketch", "-m", "1MiB,2MiB")

@@ -77,6 +77,7 @@ def test_commands_say_it_without_a_terminal_unless_they_are_quiet(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_quiet_command_says_it_too() -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-c", PROGRAM, "scan", "/dev/none.pcap", "-q"]

@@ -129,6 +129,7 @@ def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
     assert run("config", "check", written(tmp_path, "output = ['rows']\n[hub]\nsites = ['ams']\n")).status == 0
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "noise.toml").write_bytes(b"a = 1\n\xff\xfe")
     ended = run("config", "check", tmp_path / "noise.toml")
@@ -164,6 +165,7 @@ def test_its_values_are_the_defaults(tmp_path: Path) -> None:
     assert run("config", "check", file).returncode == 0, values
 
 
+@pytest.mark.slow
 def test_values_are_shown_with_their_sources(tmp_path: Path) -> None:
     file = written(tmp_path, "window = '1m'\n[hub]\nthreshold = 500\n")
     shown = run("config", "show", file, "hub", SUPERHOSTS_HUB_TOP="7").stdout

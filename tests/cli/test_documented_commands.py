@@ -57,6 +57,7 @@ def test_there_are_many() -> None:
     assert set(pages) >= {"README.md", "docs/start.md", *(f"{name} --help" for name in COMMANDS)}
 
 
+@pytest.mark.slow
 def test_a_documented_command_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for page, line, inline in documented():
         monkeypatch.chdir(tmp_path)

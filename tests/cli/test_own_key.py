@@ -43,6 +43,7 @@ def test_the_first_command_makes_the_key_and_says_so_once(own_file: Path, captur
     assert key_of(tmp_path / "first") == key_of(tmp_path / "second") == fingerprint(secret)
 
 
+@pytest.mark.slow
 def test_commands_that_start_at_once_make_one_key(own_file: Path, capture: Path, tmp_path: Path) -> None:
     save = [tmp_path / str(number) for number in range(6)]
     running = [start("scan", capture, *SMALL, "--save", folder, "--site", "ams") for folder in save]

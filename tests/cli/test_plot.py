@@ -28,6 +28,7 @@ def archive(run: Run, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_hosts_in_every_format(run: Run, archive: Path, tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"hosts{kind}"

@@ -102,6 +102,7 @@ def test_an_input_of_names_and_types_is_recognised() -> None:
     assert rows(*options, given=header + binary()) == rows("--schema", SCHEMA, *options, given=binary())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "line"),
     [

@@ -88,6 +88,7 @@ def odd_name(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_names_of_files(run: Run, odd_name: Path, tmp_path: Path) -> None:
     ended = run("explain", odd_name, "10.0.0.1")
     assert ended.status == 0
@@ -113,6 +114,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     assert (ended.status, is_plain(ended.out + ended.err)) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["[/red]", ":smile:[bold]", "Zürich (Ost)"])
 def test_sites_of_files(run: Run, tmp_path: Path, site: str) -> None:
     bundle(site).save(tmp_path / "a.cube")

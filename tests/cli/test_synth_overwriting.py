@@ -45,6 +45,7 @@ def test_a_real_capture_is_kept(run: Run, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "status"), [(b"y\n", 0), (b"yes\n", 0), (b"\n", 2), (b"n\n", 2), (b"\x04", 2)])
 def test_on_a_terminal_it_asks(tmp_path: Path, answer: bytes, status: int) -> None:
     path = tmp_path / "a.pcap"

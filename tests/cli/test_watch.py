@@ -122,6 +122,7 @@ class OnTerminal:
         return all(word in self.text for word in words)
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_the_open_window_and_ctrl_c_reports_it(tmp_path: Path) -> None:
     with namespace(tmp_path) as net:
         options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")

@@ -164,6 +164,7 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.slow
 def test_a_token_is_made_and_kept_for_others(archive: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     node = Node(tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0", "--web-token-file", str(token))

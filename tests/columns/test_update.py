@@ -405,6 +405,7 @@ def test_a_mapped_address_is_one_host_in_every_form() -> None:
             exact.update(np.array([wrong]), [1])
 
 
+@pytest.mark.slow
 def test_peers_of_both_families_in_slices_of_a_long_column() -> None:
     count = 3 * BLOCK
     texts = [f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}" for i in range(count)]

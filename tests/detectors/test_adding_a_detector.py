@@ -100,6 +100,7 @@ def test_commands_and_files_know_it(run: Run, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_is_held_to_the_laws() -> None:
     shape = test_laws.SHAPES[0]
     test_laws.test_order_does_not_matter("toy", shape, 1)

@@ -34,6 +34,7 @@ def traffic(seed: int, big: int = 60, small: int = 3000) -> tuple[np.ndarray, np
     return hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_by_peer", [0, 1])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_bits_are_the_oracles(rows_by_peer, threads):

@@ -89,6 +89,7 @@ def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geo
     assert 16 < limit < MAX_STEPS
 
 
+@pytest.mark.slow
 @by_name
 def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     sketch = kind(geometry=geometry, device="cpu", threads=2)

@@ -66,6 +66,7 @@ def test_the_all_zero_pair_is_not_taken_for_a_repeat():
         assert_equal_to_oracle(cube, [(0, 0), (1, 1)])
 
 
+@pytest.mark.slow
 def test_full_bins_are_drained_without_losing_a_pair():
     """A flood of pairs of one host, many times the capacity of the bins, arrives in one call and in many."""
     shape = ddos_victim()

@@ -132,6 +132,7 @@ def histories(draw) -> tuple[int, int, int, list[tuple[str, Pairs, int]]]:
     return bits, draw(st.sampled_from([1, 2, 3])), count, steps
 
 
+@pytest.mark.slow
 @given(histories())
 def test_the_state_depends_on_the_set_of_pairs_alone(history):
     """Peers are numbers below 2^32, so that they are the same pairs in a column of any width."""
@@ -359,6 +360,7 @@ def test_a_cube_on_a_gpu_is_dense_unless_asked_otherwise():
     assert cube_of(device="cuda", exact=True).exact
 
 
+@pytest.mark.slow
 @on_gpu
 def test_exact_and_dense_cubes_merge_across_devices():
     pairs = distinct_pairs(80)
@@ -373,6 +375,7 @@ def test_exact_and_dense_cubes_merge_across_devices():
         assert_same(cpu, feed(cube_of(), pairs) if exact else dense, asked_of(pairs, 32))
 
 
+@pytest.mark.slow
 @on_gpu
 def test_a_gpu_without_memory_is_named():
     pairs = distinct_pairs(tiny().exact_pairs + 1)

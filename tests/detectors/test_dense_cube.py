@@ -36,6 +36,7 @@ def fill(cube: Cube, sizes: dict[int, int]) -> None:
         cube.update(np.full(count, host, np.uint32), peers_of(count, seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_giant_columns_have_the_zero_counts_of_the_oracle(device: str) -> None:
     cube = Cube(geometry=GIANT, device=device, exact=False)

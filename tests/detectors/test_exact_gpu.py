@@ -334,6 +334,7 @@ def run(code: str, **environment: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_cpu_imports_nothing_of_cuda():
     code = (
         "e = Exact(device='cpu'); e.update(x, x); e.top(2); print('cupy' in sys.modules, 'numba.cuda' in sys.modules)"

@@ -57,6 +57,7 @@ def test_all_names_are_kept_while_they_fit() -> None:
     assert not names.is_full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 7, 100, 300])
 def test_the_names_are_those_of_the_oracle(most: int) -> None:
     pairs = traffic(2000, 5000)
@@ -68,6 +69,7 @@ def test_the_names_are_those_of_the_oracle(most: int) -> None:
     assert len(names) == most
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, max_size=60), st.integers(1, 12))
 def test_any_pairs_in_any_order_and_any_number_of_parts(pairs: Pairs, most: int) -> None:
     whole = add(empty(most), pairs)

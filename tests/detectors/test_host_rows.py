@@ -150,6 +150,7 @@ def test_files_of_few_pairs(count, tmp_path):
     assert only(load(path)).estimate("0.0.0.7").peers == count
 
 
+@pytest.mark.slow
 def test_a_cube_of_a_gpu_loads_rows(tmp_path):
     sizes = geometry()
     exact, dense = make(sizes), make(sizes, exact=False)

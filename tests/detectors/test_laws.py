@@ -124,6 +124,7 @@ def test_merging_equals_having_seen_both_streams(name, shape):
     assert left.super_hosts(150).to_dict() == whole.super_hosts(150).to_dict()
 
 
+@pytest.mark.slow
 @law("merge")
 def test_merging_is_commutative_associative_and_idempotent(name):
     shape = zipf()
@@ -175,6 +176,7 @@ def test_clear_makes_it_as_new(name):
     assert content(detector) == content(fed(name, shape.hosts, shape.peers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_file_brings_it_back(name, tmp_path):
     shape = zipf()

@@ -313,6 +313,7 @@ def test_the_public_key_unpickles_anywhere(monkeypatch: pytest.MonkeyPatch) -> N
     assert pickle.loads(pickle.dumps(cube)) == cube
 
 
+@pytest.mark.slow
 def test_another_process_unpickles(tmp_path: Path) -> None:
     (tmp_path / "cube.pickle").write_bytes(pickle.dumps([small(1, key=SECRET), sketch_of(1, key=SECRET)]))
     code = (

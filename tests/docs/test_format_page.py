@@ -49,6 +49,7 @@ def test_the_reader_is_short_and_does_not_import_the_product():
     assert not re.search(r"^\s*(import|from) (superhosts|numpy)", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", GOLDEN, ids=name_of)
 def test_the_reader_reads_the_header_and_the_arrays_of_the_product(path):
     version, header, parts = reader.read(path)

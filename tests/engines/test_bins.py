@@ -28,6 +28,7 @@ def entries_of(bins: Bins) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(entries), np.array(numbers, np.uint64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 5])
 @pytest.mark.parametrize("slice_bits", [0, 3, 9])
 @pytest.mark.parametrize("flood", [False, True], ids=["all distinct", "one host"])

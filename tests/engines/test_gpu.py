@@ -139,6 +139,7 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
     assert_equal_to_oracle(cube, pairs)
 
 
+@pytest.mark.slow
 def test_in_a_train_of_packets_only_repeats_of_the_whole_pair_are_dropped():
     """Neighbours share their host, their peer or both."""
     hosts, peers = np.array([[host, peer] for host in range(1, 7) for peer in (1, 2, 2, 2, 1, 1)], np.uint32).T.copy()
@@ -170,6 +171,7 @@ def test_pairs_that_were_discarded_are_written_when_they_come_again(way):
     assert_equal_to_oracle(cube, [(7, 9)])
 
 
+@pytest.mark.slow
 def test_the_pair_that_looks_like_an_empty_place_is_written():
     """It is 0 after its host was mangled, and no other pair takes its place before."""
     cube = gpu_cube(tuning=TILED)
@@ -204,6 +206,7 @@ def test_several_batches_travel_together(piece, monkeypatch):
     assert_equal_to_oracle(cube, pairs + wide)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lies_there", [False, True])
 def test_one_cube_takes_peers_of_every_width_in_turn(lies_there):
     on_cpu, on_gpu = both(4)
@@ -301,6 +304,7 @@ def test_where_room_runs_out_nobody_is_lost():
         assert (on_gpu.engine.max_candidates > candidates) is (candidates == 1)
 
 
+@pytest.mark.slow
 def test_where_memory_for_more_room_is_refused_nobody_is_lost_either():
     on_cpu, on_gpu = both(tuning=GpuTuning(rows=1, candidates=1))
     with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
@@ -497,6 +501,7 @@ def test_merging_crosses_devices():
     assert not np.array_equal(right.bits, union.bits)  # A copy is independent.
 
 
+@pytest.mark.slow
 def test_files_cross_devices(tmp_path):
     on_cpu, on_gpu = both()
     on_gpu.save(tmp_path / "gpu.cube")
@@ -509,6 +514,7 @@ def test_files_cross_devices(tmp_path):
             assert_same(on_cpu, loaded)
 
 
+@pytest.mark.slow
 def test_several_gpus_share_the_work_and_answer_as_one():
     on_cpu, several = dense_cube(geometry=TINY, device="cpu"), gpu_cube(gpus="cuda:0,0")
     pairs = random_pairs(32, 32, COUNT)
@@ -597,6 +603,7 @@ def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu():
         gpu_cube()
 
 
+@pytest.mark.slow
 def test_without_a_driver_the_way_to_one_is_named():
     code = "import superhosts as sh; sh.Cube('1MiB', device='cuda')"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
@@ -606,6 +613,7 @@ def test_without_a_driver_the_way_to_one_is_named():
         assert "pip install 'superhosts[gpu]'" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_cpu_imports_nothing_of_cuda():
     code = (
         "import sys, numpy as np, superhosts as sh; c = sh.Cube('1MiB', device='cpu');"

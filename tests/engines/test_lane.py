@@ -69,6 +69,7 @@ def columns():
     return rng.integers(0, 1 << 32, 103, dtype=np.uint32), rng.integers(0, 1 << 63, (103, 2), dtype=np.uint64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_together_copy_everything_once(columns, threads):
     targets = [np.zeros_like(column) for column in columns]

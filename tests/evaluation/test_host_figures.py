@@ -59,6 +59,7 @@ def test_what_tells_rows_apart_stands_in_their_names(axes: Any) -> None:
     assert axes.get_xlim()[0] == 0  # Numbers that are near each other begin at 0.
 
 
+@pytest.mark.slow
 def test_of_many_hosts_the_largest_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = [row(f"10.0.0.{number}", 2000 + number) for number in range(100)]

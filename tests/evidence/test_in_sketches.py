@@ -75,6 +75,7 @@ def test_the_union_is_that_of_all_packets_in_any_order(tmp_path: Path) -> None:
             assert merged.evidence.rows[family].tolist() == sample(all_of_them, family, SIZE, SECRET)
 
 
+@pytest.mark.slow
 def test_the_smaller_sample_decides() -> None:
     large, small = sketch_of(1, size=2048), sketch_of(2, size=1024)
     packets = [packet for seed in (1, 2) for packet in random_packets(900, 4, 60, seed)]

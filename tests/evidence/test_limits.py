@@ -27,6 +27,7 @@ def limit_of(reach: Reach) -> int:
     return int(reach.state[LIMIT])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 1000])
 def test_it_follows_the_largest_hash_of_the_sample(size: int) -> None:
     draw, reach, seen = random.Random(size), new_reach(size), set()

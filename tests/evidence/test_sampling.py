@@ -76,6 +76,7 @@ def test_the_order_of_packets_does_not_matter(family: int) -> None:
     assert sampled(packets, family, 300).tolist() == sampled(other, family, 300, pieces=7).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [4, 6])
 def test_small_buffers_give_the_same(family: int, monkeypatch: pytest.MonkeyPatch) -> None:
     packets = random_packets(4000, family, 70, seed=9)

@@ -128,6 +128,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
 def test_it_does_not_outlive_a_killed_hub(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HUB, str(tmp_path / "broker")], stdout=subprocess.PIPE) as hub:

@@ -157,6 +157,7 @@ def windows_in(folder: Path) -> list[int]:
     return [(sketch.window.start - NOON) // LENGTH for sketch in sketches if sketch.window and sketch.parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [12, 100_000])
 def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path, ahead: int):
     """Three windows right, two ahead, then right again; stopped after each of them and started again."""

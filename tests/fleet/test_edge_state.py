@@ -277,6 +277,7 @@ def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_i
     assert Position(tmp_path, ["packets"], SETTINGS.fingerprint).frontier == window(WINDOWS - 1).end
 
 
+@pytest.mark.slow
 @given(notes)
 @example({"start": 10**400, "end": 6})
 @example({"start": 6, "end": 5})

@@ -366,6 +366,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str])
     assert "another process is using this folder" in ended.stderr
 
 
+@pytest.mark.slow
 def test_help_has_an_example(tmp_path: Path):
     for command in ("edge", "hub"):
         text = subprocess.run(

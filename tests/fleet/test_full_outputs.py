@@ -99,6 +99,7 @@ def test_what_waits_for_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
     assert rows(full) == rows(other)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_standard_output_on_a_full_disk_holds_up_no_file_of_a_hub(tmp_path: Path) -> None:
     (tmp_path / "link").mkdir()

@@ -152,6 +152,7 @@ def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path):
     assert node.reports[-1].revision == len(node.reports) == 4
 
 
+@pytest.mark.slow
 def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
     truth = [content(union_of(*three(number))) for number in range(3)]
     rows = []

@@ -123,6 +123,7 @@ def test_the_traffic_is_worth_the_tests():
     assert all(before != after for before, after in itertools.pairwise(hosts))
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_one_scan_and_merges_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     node = make_node(tmp_path)
     sliding: Any = node.hub._sliding
@@ -226,6 +227,7 @@ def test_any_order_ends_with_the_same_rows(tmp_path: Path, seed: int):
     assert {report.attendance for report in finals.values()} == {"3 of 3 sites"}
 
 
+@pytest.mark.slow
 def test_a_late_sketch_revises_the_windows_of_its_pane_once_each(tmp_path: Path):
     node = make_node(tmp_path, grace=0.0)
     for number in range(COUNT):
@@ -400,6 +402,7 @@ def in_time(clock: FakeTime, number: int) -> None:
     clock.now = window(number).end / SECOND
 
 
+@pytest.mark.slow
 def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
     """Although sketches are late after a second: a window is reported when its last pane comes."""
     clock = FakeTime()
@@ -430,6 +433,7 @@ def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
     assert node.send(early).reason == "its windows are past --late, and no archive has their other panes"
 
 
+@pytest.mark.slow
 def test_panes_are_kept_as_long_as_a_neighbour_may_change(tmp_path: Path):
     """A late sketch of pane 3 is followed by another one: the windows of pane 3 have panes that are older."""
     clock = FakeTime()
@@ -450,6 +454,7 @@ def test_panes_are_kept_as_long_as_a_neighbour_may_change(tmp_path: Path):
     assert node.store.windows() == []
 
 
+@pytest.mark.slow
 def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path):
     clock = FakeTime()
 
@@ -474,6 +479,7 @@ def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path):
     assert {report.attendance for report in node.reports} == {"3 of 3 sites"}
 
 
+@pytest.mark.slow
 def test_reports_after_a_lost_state_have_higher_numbers(tmp_path: Path):
     archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
     node = make_node(tmp_path / "old", grace=0.0, archive=archive)
@@ -529,6 +535,7 @@ def test_windows_from_before_are_reported_as_they_were_sent(tmp_path: Path):
     assert len(node.reports) == PANES
 
 
+@pytest.mark.slow
 def test_an_upstream_hub_gets_panes_and_makes_the_same_windows(tmp_path: Path):
     spool = Spool(tmp_path / "up", "west", cap=1 << 30, say=print)
     west = make_node(tmp_path / "west", upstream=spool)

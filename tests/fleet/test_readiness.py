@@ -74,6 +74,7 @@ def test_a_clock_that_is_set_back_does_not_keep_a_window(fleet: Fleet) -> None:
     assert fleet.at(-86_400) == [(["fra"], 1)]
 
 
+@pytest.mark.slow
 def test_made_up_windows_are_no_reason_to_expect_less_of_the_others(tmp_path: Path) -> None:
     """Without --sites, the sites of the last windows are expected; fra fills all of these with times of its own."""
     fleet = Fleet(tmp_path, sites=())

@@ -89,6 +89,7 @@ def of_other_type(value: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(others)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObject):
     shutil.rmtree(tmp_path / "hub", ignore_errors=True)

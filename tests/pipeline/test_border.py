@@ -154,6 +154,7 @@ def test_files_out_of_order_are_read_again_without_the_bad_one(run: Run, tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_an_edge_goes_on_with_the_next_file_of_its_folder(tmp_path: Path) -> None:
     folder, errors = tmp_path / "captures", list[SuperhostsError]()
     folder.mkdir()

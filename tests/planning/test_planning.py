@@ -145,6 +145,7 @@ def test_labels_that_are_won_are_hosts_that_are_reported():
     assert len(found) == len(np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF)))
 
 
+@pytest.mark.slow
 def test_a_warning_names_the_share_of_hosts_and_what_helps():
     quiet = cube_of_equals(Geometry(32, 0, 3, 10, 20_000, 3, 3), 400, 3)  # (7/8)^9 = 30 %
     with pytest.warns(ThresholdWarning, match=r"about 30% of hosts .* Cube\(memory, flows=…, threshold=3\)") as warned:

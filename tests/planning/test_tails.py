@@ -56,6 +56,7 @@ def test_predictions_agree_with_cubes_of_other_tails(exponent: float, memory: in
     assert agrees(expected.total * true, wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0.9, 1.3])
 def test_predictions_near_the_refusal_depend_on_the_tail(exponent: float) -> None:
     """The plan assumes a tail of 1.05: 12 %. A tail of 1.3 has nearly twice as many errors, one of 0.9 has fewer."""
