@@ -268,6 +268,7 @@ def test_a_health_check_tells_a_program_that_stands_still(name: str, age: int, s
     assert done.returncode == status
 
 
+@pytest.mark.slow
 def test_keys_are_made_once(tmp_path: Path) -> None:
     script = SERVICES["keys"]["command"][0].replace("$$", "$").replace("/state", "state").replace("/keys", "keys")
     script = script.replace("chown -R 10001:10001", "ls")  # only root may

@@ -28,6 +28,7 @@ def write_flows(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="duckdb is not installed: pip install duckdb")
 def test_duckdb(tmp_path: Path) -> None:
     estimated, counted = run("duckdb_rows.py").split("┌")[1:]
@@ -40,6 +41,7 @@ def test_duckdb(tmp_path: Path) -> None:
     assert "192.0.2.2" not in found
 
 
+@pytest.mark.slow
 def test_polars(tmp_path: Path) -> None:
     assert "20000" in run("polars_rows.py")
     found = run("polars_rows.py", write_flows(tmp_path / "flows.parquet"))

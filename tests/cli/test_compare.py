@@ -46,6 +46,7 @@ def test_every_detector_takes_part(tmp_path: Path) -> None:
     assert rows["gse"]["memory"] > 128 << 20  # with its list of hosts
 
 
+@pytest.mark.slow
 def test_any_threshold_suits_every_detector() -> None:
     few = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "-m", "4MiB"]
     chosen = [word for name in ("filter", "cube", "spreadsketch") for word in ("--detector", name)]
@@ -55,6 +56,7 @@ def test_any_threshold_suits_every_detector() -> None:
         assert all(row["fnr"] < 0.5 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_cube_as_users_get_it_beside_the_dense_one() -> None:
     """Exact while the pairs fit, with the memory that they take; dense beyond that."""
     names = ["--detector", "cube,cube-dense", "--json", "--windows", "1", "--super-hosts", "4"]

@@ -570,6 +570,7 @@ def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(t
             assert takes_lock(sketch, method, tmp_path), f"Sketch.{method} runs without the lock of {whose}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
 def test_a_copy_has_content_and_a_lock_of_its_own(again: Callable[[Any], Any]) -> None:
     for name in DETECTORS:

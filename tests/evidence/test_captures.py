@@ -109,6 +109,7 @@ def views(batches: Batches, host: Network) -> Iterator[tuple[str, Batches]]:
         yield f"half of {name}", [each.take(draw.random(len(each)) < 0.5) for each in seen]
 
 
+@pytest.mark.slow
 def test_patterns_of_real_traffic() -> None:
     """All are right, and in part of the packets, alone or beside other traffic, none is confidently wrong."""
     if not all((DATA / file).exists() for file, _ in LABELS):

@@ -37,6 +37,7 @@ def forged(content: Any, version: int = 1) -> str:
     return f"{PREFIX}{version}_{base64.urlsafe_b64encode(data + _check(data)).decode().rstrip('=')}"
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Token,

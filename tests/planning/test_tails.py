@@ -68,6 +68,7 @@ def test_predictions_near_the_refusal_depend_on_the_tail(exponent: float) -> Non
     assert expected.total < 0.9 * planned if exponent < 1 else expected.total > 1.5 * planned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [2, 5, 10])
 def test_the_law_of_small_thresholds_has_many_small_hosts(threshold: int) -> None:
     geometry = Geometry(*best_sizes(MIB, 100_000, threshold))

@@ -254,6 +254,7 @@ def test_a_file_read_in_pieces_takes_no_more_memory_than_is_announced(
     assert grown < bound < 40 * packets
 
 
+@pytest.mark.slow
 @needs_repro
 @needs_proc
 def test_a_small_file_of_very_many_zeros(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def blocks() -> list[PacketBlock]:
     return list(packet_blocks(BOTH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prefix", "minimum"), [(64, 1), (48, 30), (128, 30)])
 def test_truth_equals_a_count_with_sets(prefix: int, minimum: int, blocks: list[PacketBlock]) -> None:
     rows = exact_truth(BOTH, blocks, minimum, prefix)

@@ -175,6 +175,7 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         assert top.is_restored
 
 
+@pytest.mark.slow
 def test_an_interface(tmp_path: Path) -> None:
     with namespace(tmp_path) as net:
         options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")

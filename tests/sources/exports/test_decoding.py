@@ -93,6 +93,7 @@ def test_the_decoders_agree_with_the_naive_reader(fixture: Callable[[], list[byt
     agree(fixture(), time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", FIXTURES)
 def test_a_datagram_that_is_cut_anywhere_harms_no_other(fixture: Callable[[], list[bytes]]) -> None:
     datagrams = fixture()[:3]

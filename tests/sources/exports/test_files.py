@@ -124,6 +124,7 @@ def test_a_file_with_templates_serves_the_files_behind_it(tmp_path: Path) -> Non
         assert f"data.dat: {said} not counted; " in warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DATAGRAMS)
 def test_a_file_that_is_cut_anywhere_is_read_up_to_there(tmp_path: Path, name: str) -> None:
     content, path = b"".join(DATAGRAMS[name]), tmp_path / "file"

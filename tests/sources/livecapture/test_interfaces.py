@@ -168,6 +168,7 @@ def test_a_filter(net: Namespace, name: str) -> None:
     assert capture.found == {"10.0.0.7": 100}
 
 
+@pytest.mark.slow
 def test_a_filter_that_makes_no_sense(net: Namespace) -> None:
     need_libpcap()
     for text, said in (("tcp prt 22", "syntax error"), ("vlan 7", "vlan matches nothing")):

@@ -176,7 +176,7 @@ class UnreadFile(PlacedFile):
     def read(self, count: int = -1) -> bytes:
         """Note that somebody asked."""
         self.was_asked = True
-        raise OSError(f"{count} bytes that nobody needs")
+        raise OSError("nobody needs what is read here")
 
 
 class ParquetReader:
