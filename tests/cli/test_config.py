@@ -104,7 +104,10 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
             "[scan]: --allow, line 1: '10.0.0.0/33' is neither an address nor a prefix",
         ),
         ("[hub]\nnever-act = ['10.0.0.0/33']", "[hub]: "),
-        ("[scan]\nalerts = 'a'\nthreshold = 5000", "[scan]: --threshold 5000: a rule of alerts begins at 1,024 peers"),
+        (
+            "[scan]\nalerts = 'a'\nthreshold = 5000\n[[rule]]\nthreshold = 400",
+            "[scan]: --threshold 5000: a rule of alerts begins at 400 peers",
+        ),
         ("[watch]\nweb-trust-proxy = ['10.0.0.1']", "[watch]: --web-trust-proxy: only with --web"),
         ("[edge]\nto = 'a'\nnats = 'b'", "[edge]: --to and --nats: choose one way to the hub"),
         ("[edge]\nthreshold = 5", "[edge]: --threshold and --top: only with --output"),
