@@ -425,13 +425,18 @@ def test_what_is_counted_keeps_sketches_apart(tmp_path: Path) -> None:
     [
         ({}, ""),
         ({"proto": ("17", "TCP")}, "tcp,udp"),
-        ({"port": ("443", "80-82", "82-90", "https")}, "port 80-90,443"),
+        ({"port": ("443", "80-82", "82-90")}, "port 80-90,443"),
         ({"proto": ("99",), "port": ("0",), "tunnels": "both"}, "99 port 0 tunnels both"),
         ({"tunnels": "outer"}, ""),
     ],
 )
 def test_filters_in_words(options: dict[str, Any], words: str) -> None:
     assert {part.filter for part in Settings(**options).parts} == {words}
+
+
+@pytest.mark.skipif(not Path("/etc/services").exists(), reason="no /etc/services, which has the names of ports")
+def test_a_port_may_be_named() -> None:
+    assert {part.filter for part in Settings(port=("https", "80")).parts} == {"port 80,443"}
 
 
 def test_long_filters_are_short_and_differ() -> None:
