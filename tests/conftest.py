@@ -32,6 +32,8 @@ sys.dont_write_bytecode = False
 
 # Tables fit the width that is given here, and what starts the tests (pytest-xdist) gives its own terminal's.
 os.environ.pop("COLUMNS", None)
+if os.environ.get("TERM") in ("dumb", "unknown"):  # on which nothing is drawn
+    del os.environ["TERM"]
 
 # Workers and processes share the cores, so a thread of linear algebra for every core would only get in their way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
