@@ -25,16 +25,16 @@ import numpy as np
 import accuracy_small
 from cases import THETA, update_in_batches
 from harness import HERE, Report
+from superhosts.core.units import parse_count
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.pairsample import PairSample
-from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
-from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
-from superhosts.units import parse_count
+from superhosts.lab.rivals.filter import Filter
+from superhosts.lab.rivals.pairsample import PairSample
+from superhosts.lab.scores import Estimates, Truth, ask_all, score
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20
 Make = Callable[[], Detector]

@@ -14,10 +14,10 @@ import numpy as np
 from harness import Report
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.pairsample import PairSample
-from superhosts.detectors.rgs import Rgs
-from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.lab.rivals.filter import Filter
+from superhosts.lab.rivals.pairsample import PairSample
+from superhosts.lab.rivals.rgs import Rgs
+from superhosts.lab.rivals.spreadsketch import SpreadSketch
 
 HOSTS, PAIRS = 60_000, 900_000
 TOPS = (50, 100, 150)  # hosts; the last of them has about 500 peers

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from captures import write_captures
 from cases import FLOWS_5M, SHUFFLED_5M, TRAINS_5M
 from harness import HERE, Report
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 
 CASES = {
     "update": ("update shuffled", "update trains", "update batches of 1,000"),

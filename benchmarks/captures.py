@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 SHORT = 42  # bytes of a frame of `write_capture`: Ethernet, IPv4 and UDP headers
 FRAME = 60  # bytes of the shortest Ethernet frame, without the frame check sequence

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts, window_packets
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts, window_packets
 
 THETA = 1024
 BATCH = 4_000_000  # pairs of one update

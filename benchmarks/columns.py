@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from cases import SHUFFLED_5M, THETA, TRAINS_5M
 from harness import HERE, Report, timed
-from superhosts.columns.addresses import parse_spans
-from superhosts.columns.arrow import text_of_arrow
-from superhosts.columns.hosts import hosts_of
-from superhosts.columns.reading import column_of
+from superhosts.core.columns.addresses import parse_spans
+from superhosts.core.columns.arrow import text_of_arrow
+from superhosts.core.columns.hosts import hosts_of
+from superhosts.core.columns.reading import column_of
+from superhosts.core.pairs import HostFormat
 from superhosts.detectors.cube import Cube
-from superhosts.pairs import HostFormat
 
 ROUNDS = 7
 DISTINCT = 200_000  # texts that are made and compared; columns repeat them

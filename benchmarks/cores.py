@@ -25,7 +25,7 @@ from typing import Any
 from captures import first_packets, write_captures
 from cases import SHUFFLED_5M, SHUFFLED_48M
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 
 TINY = 1000  # packets of the capture whose scan measures the start
 INNER = "10.0.0.0/8"

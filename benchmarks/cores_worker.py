@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from cases import THETA, load_pairs, update_in_batches
+from superhosts.core.device import run_parallel, thread_count
 from superhosts.detectors.cube import Cube
-from superhosts.device import run_parallel, thread_count
 from superhosts.sources.capture import open_capture
 from superhosts.sources.capture_reader import format_of
 from superhosts.sources.frames import POSITION, TALLY_SLOTS, new_columns, start_walk

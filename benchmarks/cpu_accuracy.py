@@ -13,7 +13,7 @@ from harness import Report
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube
-from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 WINDOWS = 12
 

@@ -19,7 +19,7 @@ from cpu_scan import MARGIN, START, TINY
 from harness import Report, run_command
 from superhosts.sources.decompressing import decompressed
 from superhosts.sources.streams import PlainStream
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 
 ROUNDS = 5
 FILES = 16  # of a rotation, one after the other in time

@@ -10,7 +10,7 @@ from pathlib import Path
 from cases import SHUFFLED_5M, SHUFFLED_48M, Case
 from harness import HERE, Report
 from peers import WAYS
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 
 THOUSAND = Case("1,000 pairs", Traffic(flows=1000, packets=1000, super_hosts=0), "flows")
 

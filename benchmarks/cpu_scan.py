@@ -9,7 +9,7 @@ from pathlib import Path
 from captures import FRAME, first_packets, write_captures
 from cases import truth_of
 from harness import Report, run_command
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 
 ROUNDS = 3
 INNER = ("--inner", "10.0.0.0/8")

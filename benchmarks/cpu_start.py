@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from harness import Report, run_command
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}  # pip compiles what it installs to bytecode; here the first run does
 

@@ -15,10 +15,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from superhosts.evaluation.drawing import prepare_folder
-from superhosts.evaluation.experiment import Row
-from superhosts.evaluation.figures import Facts, draw_comparison
-from superhosts.units import parse_count
+from superhosts.core.units import parse_count
+from superhosts.lab.drawing import prepare_folder
+from superhosts.lab.experiment import Row
+from superhosts.lab.figures import Facts, draw_comparison
 
 TEXTS = ("window", "detector")
 REALS = ("fnr", "fpr", "ftr", "error", "coverage", "update_rate", "restore_ms")

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cases import THETA, Column, update_in_batches
+from superhosts.core.pairs import Part, Window
+from superhosts.core.times import window_name
+from superhosts.core.units import SECOND
 from superhosts.detectors.cube import Cube
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.link import Sender
@@ -22,11 +25,8 @@ from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import Part, Window
-from superhosts.sketches.bundle import Sketch
-from superhosts.synthetic.traffic import Traffic, window_flows
-from superhosts.times import window_name
-from superhosts.units import SECOND
+from superhosts.sketch.sketch import Sketch
+from superhosts.sources.synthetic.traffic import Traffic, window_flows
 
 CONTENTS = 10
 LENGTH = 300  # seconds of a window

@@ -18,12 +18,12 @@ import numpy as np
 
 from cases import THETA, Case
 from harness import HERE, Report
+from superhosts.core.device import choose_device, import_cuda
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
-from superhosts.device import choose_device, import_cuda
 from superhosts.errors import UsageError
-from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
 
 REPEATS = 7
 SEARCHES = 200

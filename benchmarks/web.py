@@ -94,9 +94,9 @@ def measure_page(report: Report, folder: Path, options: argparse.Namespace) -> N
     from browsing import Visit, chromium
     from dashboards import report as window_of
     from dashboards import row, serving
-    from superhosts.selection import Selection
-    from superhosts.views.board import Board
-    from superhosts.views.view import View
+    from superhosts.core.selection import Selection
+    from superhosts.ui.views.board import Board
+    from superhosts.ui.views.view import View
 
     view = View("benchmark", Board(), lambda: Selection(1024.0), is_live=True)
     for number in range(DAY):

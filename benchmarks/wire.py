@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from cases import THETA, update_in_batches
 from harness import HERE, Report, timed
 from superhosts.detectors.cube import Cube
-from superhosts.planning import zero_limit
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.synthetic.traffic import Traffic, window_flows
+from superhosts.detectors.plan import zero_limit
+from superhosts.sketch.sketch import Sketch, load
+from superhosts.sources.synthetic.traffic import Traffic, window_flows
 
 FLOWS = {100_000: 12, 1_000_000: 120, 5_000_000: 600, 20_000_000: 1400}  # flows → super hosts of a window
 SITES = (1, 3, 10, 100)

@@ -41,13 +41,13 @@ from processes import (
     wait_for,
 )
 from processes import SITES as ALL_SITES
-from superhosts.durable import read_json
-from superhosts.pairs import PacketBatch
+from superhosts.core.durable import read_json
+from superhosts.core.pairs import PacketBatch
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.scanning import scan
-from superhosts.reports.rows import make_rows
 from superhosts.sources.capture import open_capture
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic
 
 LONG = "SUPERHOSTS_CHAOS_ROUNDS" in os.environ
 ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))

@@ -8,8 +8,8 @@ import numpy as np
 
 import naive
 from superhosts import Cube
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.pairs import numbers_to_array
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.pairs import numbers_to_array
 
 dense_cube = partial(Cube, exact=False)  # bits and labels from the first pair on
 

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from cli.test_hosts import NOON, save
-from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.rules import Rule
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._dashboard import site_list
+from superhosts.core.pairs import Part, Window
+from superhosts.core.selection import Selection
 from superhosts.fleet.report import HubReport, HubRows
 from superhosts.fleet.sightings import Sightings
-from superhosts.metrics.address import Place
-from superhosts.metrics.windows import PartState
-from superhosts.pairs import Part, Window
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.views.board import Board
-from superhosts.views.folder import SketchFolder
-from superhosts.views.view import View
-from superhosts.web.access import Access
-from superhosts.web.server import WebServer
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.sketch.sketch import Sketch
+from superhosts.ui.metrics.address import Place
+from superhosts.ui.metrics.windows import PartState
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.folder import SketchFolder
+from superhosts.ui.views.view import View
+from superhosts.ui.web.access import Access
+from superhosts.ui.web.server import WebServer
 from traffic import MINUTES
 
 LENGTH = 5 * MINUTES

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import numpy as np
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Manner, as_block
 

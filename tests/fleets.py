@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from forging import forge
+from superhosts.core.pairs import Part, Window
+from superhosts.core.units import SECOND
 from superhosts.cubefile.container import VERSION
 from superhosts.fleet.parcels import Parcel
-from superhosts.pairs import Part, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
-from superhosts.units import SECOND
+from superhosts.sketch.sketch import Sketch
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 LENGTH = 300 * SECOND

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from superhosts import device
+from superhosts.core import device
 
 
 class Driver:
@@ -90,7 +90,7 @@ def machine_with(driver: Driver | None, cupy: Any = None) -> Iterator[None]:
 @contextmanager
 def full_gpu(allocations: int = 0) -> Iterator[None]:
     """Make a GPU, real or simulated, refuse memory after this many allocations."""
-    from superhosts.engines.gpu import driver
+    from superhosts.detectors.gpu import driver
 
     place, name = (device.import_cuda(), "device_array") if device.simulated() else (driver, "allocate")
     allocate, left = getattr(place, name), [None] * allocations

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpus import machine_with
-from superhosts.engines.gpu import driver
+from superhosts.detectors.gpu import driver
 
 CONTEXT, STREAM = 77, 5000
 INVALID_IMAGE = 200

@@ -16,10 +16,10 @@ from typing import Any
 
 from chaos import Fleet, put
 from processes import DEADLINE
+from superhosts.core.pairs import Window
 from superhosts.cubefile import container as sketchfile
 from superhosts.fleet.nats.wire import CHUNK, STREAM, Chunk
 from superhosts.fleet.parcels import Parcel, parse_window_name
-from superhosts.pairs import Window
 
 EVIL = "evil"
 MANY = 400_000  # empty objects in a header: more than the 1 MiB that a site may send

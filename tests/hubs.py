@@ -22,7 +22,7 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 
 SITES = ("ams", "fra", "nyc")
 Accept = Callable[[Path, str, str], Receipt]

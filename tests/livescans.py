@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import packets as p
-from superhosts.pairs import PacketBatch
+from superhosts.core.pairs import PacketBatch
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings

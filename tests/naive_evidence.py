@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from superhosts import packetdetails as said
-from superhosts.hashing import fold, make_key, mangle64, pair_hash
+from superhosts.core import packetdetails as said
+from superhosts.core.hashing import fold, make_key, mangle64, pair_hash
 
 MASK = (1 << 64) - 1
 MIXER = 0xD6E8FEB86659FD93

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import forking
-from superhosts.pairs import PacketBatch
+from superhosts.core.pairs import PacketBatch
 from superhosts.pipeline.scanning import scan
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sketch.sketch import Sketch, load
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from traffic import content
 from waiting import DEADLINE as DEADLINE
 from waiting import wait_for as wait_for

@@ -12,16 +12,16 @@ from mmdb_writer import MMDBWriter
 from netaddr import IPSet
 
 from commands import Run
-from superhosts.alerts.alert import Alert
-from superhosts.annotating import reversedns
-from superhosts.annotating.annotator import Annotator, NamingOptions
-from superhosts.annotating.inventory import MOST_LABEL, Inventory
-from superhosts.annotating.maxmind import MaxMind
-from superhosts.annotating.reversedns import ReverseNames
 from superhosts.errors import UsageError
-from superhosts.reports.base import Report
-from superhosts.reports.batches import describe, make_record
-from superhosts.reports.fanout import Destinations
+from superhosts.output.alerts.alert import Alert
+from superhosts.output.base import Report
+from superhosts.output.batches import describe, make_record
+from superhosts.output.fanout import Destinations
+from superhosts.output.names import reversedns
+from superhosts.output.names.annotator import Annotator, NamingOptions
+from superhosts.output.names.inventory import MOST_LABEL, Inventory
+from superhosts.output.names.maxmind import MaxMind
+from superhosts.output.names.reversedns import ReverseNames
 from waiting import wait_for
 
 INPUT = "synth:flows=2000,packets=4000,super_hosts=1"

@@ -14,19 +14,19 @@ import pytest
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.filter import Geometry as FilterGeometry
-from superhosts.detectors.gse import Geometry as GseGeometry
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.rgs import Geometry as RgsGeometry
-from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
-from superhosts.detectors.spreadsketch import SpreadSketch
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
-from superhosts.detectors.vbfa import Vbfa
+from superhosts.lab.rivals.dcds import Dcds
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.filter import Filter
+from superhosts.lab.rivals.filter import Geometry as FilterGeometry
+from superhosts.lab.rivals.gse import Geometry as GseGeometry
+from superhosts.lab.rivals.gse import Gse
+from superhosts.lab.rivals.pairsample import Geometry as PairSampleGeometry
+from superhosts.lab.rivals.rgs import Geometry as RgsGeometry
+from superhosts.lab.rivals.spreadsketch import Geometry as SpreadSketchGeometry
+from superhosts.lab.rivals.spreadsketch import SpreadSketch
+from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
+from superhosts.lab.rivals.vbfa import Vbfa
 from traffic import content, near, talk, write
 
 NAMES = [

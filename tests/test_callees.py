@@ -9,8 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from superhosts.callees import _Code
-from superhosts.compiled import compiled
+from superhosts.jit.callees import _Code
+from superhosts.jit.compiled import compiled
 
 
 @pytest.fixture(autouse=True)

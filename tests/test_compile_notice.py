@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from superhosts import compiling
+from superhosts.jit import compiling
 
 USE = """
 import superhosts as sh, numpy as np

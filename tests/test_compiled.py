@@ -16,16 +16,16 @@ import pytest
 from numba.extending import intrinsic
 
 from faults import fill_disk, full_disk, system_call
-from superhosts import compiling
-from superhosts.compiled import cache_folder, distrusted, is_cold, stamp_of
-from superhosts.compiling import MODE, NEVER, CacheWarning, before_compiling
+from superhosts.jit import compiling
+from superhosts.jit.compiled import cache_folder, distrusted, is_cold, stamp_of
+from superhosts.jit.compiling import MODE, NEVER, CacheWarning, before_compiling
 
 FILES = {
     "__init__": "",
     "constants": "STEP = 2\nLIMITS = (3, 4.0)\n",
     "shape": "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n    height: int\n",
     "helpers": """
-from superhosts.compiled import compiled
+from superhosts.jit.compiled import compiled
 
 @compiled
 def inner(x):
@@ -34,7 +34,7 @@ def inner(x):
 """,
     "kernel": """
 import numpy as np
-from superhosts.compiled import compiled
+from superhosts.jit.compiled import compiled
 from toy import constants, helpers
 from toy.constants import STEP
 from toy.shape import Shape
@@ -400,7 +400,7 @@ def test_instructions_that_an_intrinsic_makes_are_in_the_stamp() -> None:
 
 STAMPS = """
 import importlib, pkgutil, superhosts
-from superhosts.compiled import Dispatcher, stamp_of
+from superhosts.jit.compiled import Dispatcher, stamp_of
 stamps = {}
 for module in pkgutil.walk_packages(superhosts.__path__, "superhosts."):
     if not module.name.endswith("__main__"):

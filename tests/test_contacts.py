@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 import superhosts as sh
 from naive_contacts import Packet, contacts
-from superhosts.contacts import Conversations
-from superhosts.errors import UsageError
-from superhosts.lens import parse_ports, parse_protocols
-from superhosts.packetdetails import (
+from superhosts.core.lens import parse_ports, parse_protocols
+from superhosts.core.packetdetails import (
     ANSWERED,
     ANSWERS,
     IS_ANSWERED,
@@ -28,16 +26,18 @@ from superhosts.packetdetails import (
     OPENED,
     pack,
 )
-from superhosts.pairs import HostFormat, PacketBatch, PacketBlock, Part
+from superhosts.core.pairs import HostFormat, PacketBatch, PacketBlock, Part
+from superhosts.errors import UsageError
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import compile_all
+from superhosts.pipeline.contacts import Conversations
 from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import make_rows
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.sketches.contacts import Unanswered
+from superhosts.pipeline.windows.held import Limits
+from superhosts.sketch.contacts import Unanswered
+from superhosts.sketch.sketch import Sketch, load
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.windows.held import Limits
 
 WIDE = 0x20010DB8 << 96  # of IPv6 addresses
 

@@ -32,8 +32,8 @@ from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.nats.token import Token
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
-from superhosts.metrics.health import STALLED, STARTING
 from superhosts.pipeline.scan import Counters
+from superhosts.ui.metrics.health import STALLED, STARTING
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

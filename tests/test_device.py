@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from crowd import DEADLINE
-from superhosts.device import run_parallel, split_evenly, start_parallel, thread_count
+from superhosts.core.device import run_parallel, split_evenly, start_parallel, thread_count
 
 
 def test_results_come_in_the_order_of_the_calls():

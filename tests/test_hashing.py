@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from superhosts import hashing
-from superhosts.compiled import compiled
+from superhosts.core import hashing
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
 from superhosts.errors import UsageError
-from superhosts.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
+from superhosts.jit.compiled import compiled
 
 SECRETS = [DEFAULT_KEY, b"another secret", b"\x00" * 32]
 KEY, PLAIN, ORACLE = make_key(), make_key(integer=int), naive.Key(DEFAULT_KEY)

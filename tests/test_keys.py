@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import superhosts as sh
-from superhosts.hashing import DEFAULT_KEY, fingerprint
-from superhosts.keys import ChosenKey, choose_key, find_key, own_key, own_path, write_key
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.keys import ChosenKey, choose_key, find_key, own_key, own_path, write_key
 from superhosts.pipeline.settings import Settings
 
 SECRET = b"correct horse battery"

@@ -20,14 +20,14 @@ DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
-    "engines/arrays.py",
-    "engines/transfer.py",
-    "device.py",
-    "pairs.py",
-    "planning/formulas.py",
-    "planning/loads.py",
-    "planning/sizes.py",
-    "stopwatch.py",
+    "detectors/engines/arrays.py",
+    "detectors/engines/transfer.py",
+    "core/device.py",
+    "core/pairs.py",
+    "detectors/plan/formulas.py",
+    "detectors/plan/loads.py",
+    "detectors/plan/sizes.py",
+    "core/stopwatch.py",
 }
 TRACE = """
 import json, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from superhosts.memory import memory_left, memory_of_machine
+from superhosts.jit.memory import memory_left, memory_of_machine
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 MIB = 1 << 20
@@ -105,7 +105,7 @@ def test_what_is_left_is_what_the_process_has_not(tmp_path: Path) -> None:
 def test_a_limit_of_its_own_counts(tmp_path: Path) -> None:
     most = PHYSICAL - MIB
     code = (
-        "import resource; from pathlib import Path; from superhosts.memory import memory_of_machine;"
+        "import resource; from pathlib import Path; from superhosts.jit.memory import memory_of_machine;"
         f"resource.setrlimit(resource.RLIMIT_AS, ({most}, resource.RLIM_INFINITY));"
         f"print(memory_of_machine(Path({str(tmp_path)!r})))"
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.names import MAX_NAME, is_file_name, is_fleet_name, is_name
-from superhosts.text import printable
+from superhosts.core.names import MAX_NAME, is_file_name, is_fleet_name, is_name
+from superhosts.core.text import printable
 
 
 @given(st.text(st.characters(), max_size=80))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from superhosts.core.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
+from superhosts.core.prefixes import inside, make_table, parse_networks
 from superhosts.errors import UsageError
-from superhosts.network import LEAST_SHARE, Network
-from superhosts.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
-from superhosts.prefixes import inside, make_table, parse_networks
+from superhosts.pipeline.network import LEAST_SHARE, Network
 
 INNER = {4: ["10.0.0.0/8"], 6: ["2001:db8::/32"]}
 # Two inner and two outer addresses of each family.

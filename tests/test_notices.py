@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from places import fleet_guide
-from superhosts.notices import ERROR, INFO, WARNING, Notice, json_line, text_line
+from superhosts.core.notices import ERROR, INFO, WARNING, Notice, json_line, text_line
 
 NOON = datetime(2026, 11, 14, 12, 0, 0, 123456, UTC)
 

@@ -15,7 +15,8 @@ import pytest
 import packets as p
 from commands import Run
 from places import DATA
-from superhosts import Cube, recognising
+from superhosts import Cube
+from superhosts.core import filetypes
 from superhosts.cubefile.container import MAGIC
 from superhosts.sources.capture_reader import format_of
 
@@ -108,19 +109,19 @@ LOOKS: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("kind", LOOKS)
 def test_a_file_that_is_no_capture_is_called_by_its_kind(kind: str) -> None:
     data, words = LOOKS[kind]
-    assert recognising.not_a_capture(data) == f"not a capture: it looks like {words}"
-    assert recognising.not_a_capture(data[:3]).startswith("not a capture: it looks like ")  # a pipe with few bytes
+    assert filetypes.not_a_capture(data) == f"not a capture: it looks like {words}"
+    assert filetypes.not_a_capture(data[:3]).startswith("not a capture: it looks like ")  # a pipe with few bytes
 
 
 def test_the_name_of_the_file_is_part_of_commands_and_quoted() -> None:
-    text = recognising.not_a_capture(LOOKS["bzip2"][0], "day 1.bz2")
+    text = filetypes.not_a_capture(LOOKS["bzip2"][0], "day 1.bz2")
     assert text.endswith("bzip2 -dc 'day 1.bz2' | superhosts scan -")
 
 
 def test_what_is_compressed_is_said() -> None:
-    zeek = recognising.not_a_capture(LOOKS["zeek"][0], "conn.log.gz", "gzip")
+    zeek = filetypes.not_a_capture(LOOKS["zeek"][0], "conn.log.gz", "gzip")
     assert zeek == f"not a capture: it looks like a Zeek log (tab-separated), compressed (gzip); {LOGS}"
-    twice = recognising.not_a_capture(lzma.compress(b"x"), "x.pcap.xz.gz", "gzip")
+    twice = filetypes.not_a_capture(lzma.compress(b"x"), "x.pcap.xz.gz", "gzip")
     way = "decompress it once: gzip -dc x.pcap.xz.gz | superhosts scan -"
     assert twice == f"not a capture: it looks like xz data inside gzip; {way}"
 
@@ -151,9 +152,9 @@ def test_a_file_that_is_no_sketch_is_called_by_its_kind(
 
 
 def test_the_magic_numbers_are_those_of_the_readers() -> None:
-    for magic in (*recognising.PCAP, recognising.PCAPNG):
+    for magic in (*filetypes.PCAP, filetypes.PCAPNG):
         assert format_of(magic + bytes(20)) is not None
-        assert recognising.not_a_sketch(magic).endswith("superhosts scan reads it")
+        assert filetypes.not_a_sketch(magic).endswith("superhosts scan reads it")
 
 
 @pytest.mark.slow
@@ -184,17 +185,17 @@ def test_a_sketch_given_to_scan_is_led_to_hosts(run: Run, tmp_path: Path) -> Non
 def test_real_logs_and_exports_have_names() -> None:
     expected = {"argus.binetflow": "CSV: StartTime, ", "suricata-eve.json": "a Suricata log (EVE)", "README.md": "text"}
     for path in DATA.iterdir():
-        head = path.read_bytes()[: recognising.HEAD_BYTES]
+        head = path.read_bytes()[: filetypes.HEAD_BYTES]
         words = {"exports-netflow5": "NetFlow v5", "exports-netflow9": "NetFlow v9", "exports-ipfix": "IPFIX"}
         named = next((name for start, name in words.items() if path.name.startswith(start)), expected.get(path.name))
         if named and path.suffix != ".pcap":
-            assert recognising.not_a_capture(head).startswith(f"not a capture: it looks like {named}"), path.name
+            assert filetypes.not_a_capture(head).startswith(f"not a capture: it looks like {named}"), path.name
 
 
 def test_a_list_of_pairs_is_a_table_and_sentences_are_not() -> None:
-    assert "it looks like CSV: a, b; name its columns: superhosts scan pairs.csv" in recognising.not_a_capture(
+    assert "it looks like CSV: a, b; name its columns: superhosts scan pairs.csv" in filetypes.not_a_capture(
         b"a,b\nx,y\n", "pairs.csv"
     )
-    assert "it looks like a tab-separated table" in recognising.not_a_capture(b"a\tb\nx\ty\n")
+    assert "it looks like a tab-separated table" in filetypes.not_a_capture(b"a\tb\nx\ty\n")
     for text in (b"hello, world\ngood, bye\n", b"one,two\n", b"hello\nworld\n", b"a,b\nx\n"):
-        assert recognising.not_a_capture(text) == "not a capture: it looks like text"
+        assert filetypes.not_a_capture(text) == "not a capture: it looks like text"

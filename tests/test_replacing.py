@@ -11,10 +11,10 @@ import pytest
 
 from commands import Run
 from forging import bundle
+from superhosts.core.replacing import replaceable, replacing
 from superhosts.errors import OutputError
-from superhosts.replacing import replaceable, replacing
-from superhosts.reports.base import Report
-from superhosts.reports.files import ReplacedFile
+from superhosts.output.base import Report
+from superhosts.output.files import ReplacedFile
 
 
 def save(path: Path) -> None:

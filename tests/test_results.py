@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import superhosts as sh
-from superhosts.detectors.gse import Gse
+from superhosts.core.pairs import HostFormat
+from superhosts.core.results import UNBOUNDED
+from superhosts.core.resulttext import SHOWN
 from superhosts.errors import MissingExtraError
-from superhosts.pairs import HostFormat
-from superhosts.reports.rows import COLUMNS, make_rows
-from superhosts.results import UNBOUNDED
-from superhosts.resulttext import SHOWN
+from superhosts.lab.rivals.gse import Gse
+from superhosts.output.rows import COLUMNS, make_rows
 from traffic import talk, write
 
 NOON = 1_794_657_600_000_000_000  # 2026-11-14T12:00:00Z

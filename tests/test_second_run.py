@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import warming
-from superhosts.compiling import MODE, NEVER
+from superhosts.jit.compiling import MODE, NEVER
 
 
 def run_twice(*shares: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from places import ROOT
-from superhosts.text import MOST_SHOWN, at_least, counted, printable, short_count, short_rate
+from superhosts.core.text import MOST_SHOWN, at_least, counted, printable, short_count, short_rate
 
 SOURCE = ROOT / "src" / "superhosts"
 # Numbers that are never 1, by the file that shows them.

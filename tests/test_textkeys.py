@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_names
-from superhosts.errors import UsageError
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.pairs import TEXT, HostFormat
-from superhosts.textkeys import (
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.pairs import TEXT, HostFormat
+from superhosts.core.textkeys import (
     TextFormat,
     hash_text,
     hash_texts,
@@ -23,6 +22,7 @@ from superhosts.textkeys import (
     text_column,
     text_key,
 )
+from superhosts.errors import UsageError
 
 KEY = text_key(DEFAULT_KEY)
 NUMBER = 0x0123456789ABCDEF0123456789ABCDEF

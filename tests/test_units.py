@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts import device, errors
+from superhosts import errors
+from superhosts.core import device
+from superhosts.core.units import SECOND, format_duration, format_size, parse_count, parse_duration, parse_size
 from superhosts.errors import InputError, MissingExtraError, UsageError
-from superhosts.units import SECOND, format_duration, format_size, parse_count, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

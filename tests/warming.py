@@ -37,9 +37,9 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.compiled import is_cold
     from superhosts.detectors.cube.filling import fill
-    from superhosts.detectors.rgs.cpu import write
+    from superhosts.jit.compiled import is_cold
+    from superhosts.lab.rivals.rgs.cpu import write
 
     tests = str(Path(__file__).parent)
     commands = [[__file__, "rivals"]] if rivals and is_cold(write) else []
@@ -355,7 +355,7 @@ def _inputs(folder: Path) -> Iterator[Step]:
 
 
 def _detectors(folder: Path) -> Iterator[Step]:
-    from superhosts.sketches.bundle import DETECTORS
+    from superhosts.sketch.sketch import DETECTORS
 
     yield from commands(folder / "commands")
     yield from detectors(folder, [name for name in DETECTORS if name not in RIVALS])

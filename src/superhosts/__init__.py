@@ -19,77 +19,77 @@ from typing import TYPE_CHECKING, Any
 from superhosts._version import __version__
 
 if TYPE_CHECKING:
+    from superhosts.core.keys import own_key
+    from superhosts.core.pairs import PacketBatch, PairBatch, Part, Window
+    from superhosts.core.results import SuperHost, SuperHosts
     from superhosts.detectors.base import Detector
     from superhosts.detectors.cbaa import Cbaa
     from superhosts.detectors.columnsketch import ThresholdWarning
     from superhosts.detectors.cube import Cube, Geometry
-    from superhosts.detectors.dcds import Dcds
     from superhosts.detectors.exact import Exact
-    from superhosts.detectors.filter import Filter
-    from superhosts.detectors.gse import Gse
-    from superhosts.detectors.pairsample import PairSample
-    from superhosts.detectors.rgs import Rgs
-    from superhosts.detectors.spreadsketch import SpreadSketch
-    from superhosts.detectors.vbfa import Vbfa
     from superhosts.errors import GeometryError, InputError, MergeError, SketchFileError, SuperhostsError, UsageError
-    from superhosts.evaluation.calibration import Calibration
-    from superhosts.evaluation.comparing import Comparison, compare
-    from superhosts.evaluation.judging import calibrate
-    from superhosts.evaluation.own import OwnDetector
-    from superhosts.evaluation.plans import Plan, plan
-    from superhosts.keys import own_key
-    from superhosts.network import Network
-    from superhosts.pairs import PacketBatch, PairBatch, Part, Window
+    from superhosts.lab.calibration import Calibration
+    from superhosts.lab.comparing import Comparison, compare
+    from superhosts.lab.judging import calibrate
+    from superhosts.lab.own import OwnDetector
+    from superhosts.lab.plans import Plan, plan
+    from superhosts.lab.rivals.dcds import Dcds
+    from superhosts.lab.rivals.filter import Filter
+    from superhosts.lab.rivals.gse import Gse
+    from superhosts.lab.rivals.pairsample import PairSample
+    from superhosts.lab.rivals.rgs import Rgs
+    from superhosts.lab.rivals.spreadsketch import SpreadSketch
+    from superhosts.lab.rivals.vbfa import Vbfa
+    from superhosts.pipeline.network import Network
     from superhosts.pipeline.scan import Scan
     from superhosts.pipeline.scanning import scan
     from superhosts.pipeline.settings import Settings
-    from superhosts.results import SuperHost, SuperHosts
-    from superhosts.sketches.bundle import Sketch, load
-    from superhosts.sketches.uniting import union
-    from superhosts.synthetic.writing import synth
+    from superhosts.sketch.sketch import Sketch, load
+    from superhosts.sketch.uniting import union
+    from superhosts.sources.synthetic.writing import synth
 
 _MODULES = {  # the module that defines each public name
-    "Calibration": "evaluation.calibration",
+    "Calibration": "lab.calibration",
     "Cbaa": "detectors.cbaa",
-    "Comparison": "evaluation.comparing",
+    "Comparison": "lab.comparing",
     "Cube": "detectors.cube",
-    "Dcds": "detectors.dcds",
+    "Dcds": "lab.rivals.dcds",
     "Detector": "detectors.base",
     "Exact": "detectors.exact",
-    "Filter": "detectors.filter",
+    "Filter": "lab.rivals.filter",
     "Geometry": "detectors.cube",
     "GeometryError": "errors",
-    "Gse": "detectors.gse",
+    "Gse": "lab.rivals.gse",
     "InputError": "errors",
     "MergeError": "errors",
-    "Network": "network",
-    "OwnDetector": "evaluation.own",
-    "PacketBatch": "pairs",
-    "PairBatch": "pairs",
-    "PairSample": "detectors.pairsample",
-    "Part": "pairs",
-    "Plan": "evaluation.plans",
-    "Rgs": "detectors.rgs",
+    "Network": "pipeline.network",
+    "OwnDetector": "lab.own",
+    "PacketBatch": "core.pairs",
+    "PairBatch": "core.pairs",
+    "PairSample": "lab.rivals.pairsample",
+    "Part": "core.pairs",
+    "Plan": "lab.plans",
+    "Rgs": "lab.rivals.rgs",
     "Scan": "pipeline.scan",
     "Settings": "pipeline.settings",
-    "Sketch": "sketches.bundle",
+    "Sketch": "sketch.sketch",
     "SketchFileError": "errors",
-    "SpreadSketch": "detectors.spreadsketch",
-    "SuperHost": "results",
-    "SuperHosts": "results",
+    "SpreadSketch": "lab.rivals.spreadsketch",
+    "SuperHost": "core.results",
+    "SuperHosts": "core.results",
     "SuperhostsError": "errors",
     "ThresholdWarning": "detectors.columnsketch",
     "UsageError": "errors",
-    "Vbfa": "detectors.vbfa",
-    "Window": "pairs",
-    "calibrate": "evaluation.judging",
-    "compare": "evaluation.comparing",
-    "load": "sketches.bundle",
-    "own_key": "keys",
-    "union": "sketches.uniting",
-    "plan": "evaluation.plans",
+    "Vbfa": "lab.rivals.vbfa",
+    "Window": "core.pairs",
+    "calibrate": "lab.judging",
+    "compare": "lab.comparing",
+    "load": "sketch.sketch",
+    "own_key": "core.keys",
+    "union": "sketch.uniting",
+    "plan": "lab.plans",
     "scan": "pipeline.scanning",
-    "synth": "synthetic.writing",
+    "synth": "lab.synthetic.writing",
 }
 
 __all__ = [

@@ -27,11 +27,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from superhosts.core.hashing import secret_of
+from superhosts.core.pairs import Window
 from superhosts.errors import InputError, MergeError, MissingExtraError, UsageError
-from superhosts.hashing import secret_of
-from superhosts.pairs import Window
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 
 SCHEMA = "sketch binary, rows bigint, bad_rows bigint"
 _LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")
@@ -101,7 +101,7 @@ class _Worker:
         import numpy as np
         import pyarrow as pa
 
-        from superhosts.columns.split import packets_of
+        from superhosts.core.columns.split import packets_of
         from superhosts.pipeline.building import WindowBuilder
         from superhosts.sources.tables.arrowcolumns import addresses_of
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from superhosts.alerts.alert import Event
-from superhosts.alerts.allowing import AllowList, never_act
-from superhosts.alerts.machine import AlertMachine, Policy
-from superhosts.alerts.past import LEARNING, Past
-from superhosts.alerts.rules import Hours, Rule
-from superhosts.alerts.store import AlertStore
+from superhosts.core.pairs import Window
+from superhosts.core.times import iso_time
+from superhosts.core.units import SECOND
 from superhosts.errors import InputError, UsageError
-from superhosts.pairs import Window
-from superhosts.reports.rows import Row
-from superhosts.times import iso_time
-from superhosts.units import SECOND
+from superhosts.output.alerts.alert import Event
+from superhosts.output.alerts.allowing import AllowList, never_act
+from superhosts.output.alerts.machine import AlertMachine, Policy
+from superhosts.output.alerts.past import LEARNING, Past
+from superhosts.output.alerts.rules import Hours, Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.rows import Row
 
 NOON = 1_794_657_600  # 2026-11-14T12:00:00Z, a Saturday
 LENGTH = 300

@@ -20,17 +20,17 @@ from alerts.test_alerts import RESOLVER, SCANNER, row, window
 from commands import Run
 from first_hour.office import FOLDER
 from superhosts._version import __version__
-from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.rules import Rule
-from superhosts.alerts.store import AlertStore
 from superhosts.cli.alerts import export_alerts, list_alerts, mute_host, show_alert
 from superhosts.cli.usage.alerts import Export, List, Mute, Show
+from superhosts.core.selection import Selection
 from superhosts.errors import InputError, OutputError, UsageError
-from superhosts.reports.base import Report
-from superhosts.selection import Selection
-from superhosts.views.board import Board
-from superhosts.views.view import View
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import Report
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.view import View
 
 POLICY = Policy((Rule(threshold=1000, times_usual=1),))
 WAY = "move it away to begin with a new one"

@@ -11,16 +11,16 @@ import pytest
 from alerts.test_alerts import row, window
 from commands import Run
 from first_hour.office import FOLDER
-from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import AlertMachine, Policy
-from superhosts.alerts.rules import Rule
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._alerting import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
 from superhosts.errors import InputError, OutputError
-from superhosts.pairs import Window
-from superhosts.reports.base import Destination, Report
-from superhosts.selection import Selection
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.alerts.machine import AlertMachine, Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import Destination, Report
 
 OFFICE = FOLDER / "office.pcap.gz"
 

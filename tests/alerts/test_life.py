@@ -21,18 +21,18 @@ from needs import needed
 from processes import free_port
 from receivers import Receiver
 from reports.test_senders import asked, make_hook, nats_server
-from superhosts.alerts.alert import Alert
-from superhosts.alerts.allowing import never_act
-from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import AlertMachine, Policy
-from superhosts.alerts.rules import Rule
-from superhosts.alerts.store import AlertStore
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.batches import make_record
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.opening import OutputOptions, open_each
-from superhosts.reports.rows import Row
-from superhosts.units import SECOND
+from superhosts.core.units import SECOND
+from superhosts.output.alerts.alert import Alert
+from superhosts.output.alerts.allowing import never_act
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.alerts.machine import AlertMachine, Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import Report, RunKind
+from superhosts.output.batches import make_record
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.opening import OutputOptions, open_each
+from superhosts.output.rows import Row
 from waiting import DEADLINE, wait_for
 
 SCANNER, OURS = "203.0.113.9", "10.0.0.80"  # nothing may be done against the second one

@@ -20,17 +20,17 @@ import pytest
 
 import superhosts as sh
 from commands import Run, command
-from superhosts.batch import cluster as clusters
-from superhosts.batch.cluster import check_workers, connect
-from superhosts.batch.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
-from superhosts.batch.tasks import Result, Task, run_task
 from superhosts.cli._saving import file_name
 from superhosts.cli.batch import save_window as save
+from superhosts.core.pairs import Window
+from superhosts.core.results import COLUMNS
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError, SuperhostsError, UsageError
-from superhosts.pairs import Window
+from superhosts.fleet.cluster import cluster as clusters
+from superhosts.fleet.cluster.cluster import check_workers, connect
+from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
+from superhosts.fleet.cluster.tasks import Result, Task, run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.results import COLUMNS
 from superhosts.sources.capture_reader import BLOCK_PACKETS
 from superhosts.sources.finding import FoundFile
 from superhosts.sources.opening import list_files
@@ -262,7 +262,7 @@ def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures
         import os
         import signal
 
-        from superhosts.sketches.bundle import Sketch
+        from superhosts.sketch.sketch import Sketch
 
         save = Sketch.save
 
@@ -286,9 +286,9 @@ def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures
 GATED = """
 import sys
 from pathlib import Path
-from superhosts.batch.cluster import connect
-from superhosts.batch.run import Batch, prepare
-from superhosts.batch.tasks import run_task
+from superhosts.fleet.cluster.cluster import connect
+from superhosts.fleet.cluster.run import Batch, prepare
+from superhosts.fleet.cluster.tasks import run_task
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.opening import list_files
 

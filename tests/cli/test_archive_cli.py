@@ -17,9 +17,9 @@ from test_cli import lines
 import superhosts as sh
 from commands import Run
 from forging import forge, frame, take_apart
-from superhosts.detectors.filter import Filter
-from superhosts.reports.rows import COLUMNS
-from superhosts.reports.timeline import print_timeline
+from superhosts.lab.rivals.filter import Filter
+from superhosts.output.rows import COLUMNS
+from superhosts.output.timeline import print_timeline
 from traffic import MINUTES, NOON, content
 
 HOST = "10.0.0.7"

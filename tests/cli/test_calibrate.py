@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from superhosts.cli import app
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
 from superhosts.errors import OutputError
-from superhosts.evaluation.calibration import Calibration, Trial, prediction_for, sizes_around
-from superhosts.evaluation.scores import Score, Truth, score
-from superhosts.planning import Prediction, best_sizes, counted_population, predict
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.lab.calibration import Calibration, Trial, prediction_for, sizes_around
+from superhosts.lab.scores import Score, Truth, score
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 
 @pytest.fixture(scope="module")

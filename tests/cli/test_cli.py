@@ -27,10 +27,10 @@ from commands import Ended, Run, parsed_commands, process, start
 from faults import full_disk
 from superhosts import cli
 from superhosts.cli._summary import warn_of_late
-from superhosts.hashing import fingerprint
+from superhosts.core.hashing import fingerprint
+from superhosts.output.rows import COLUMNS
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import COLUMNS
 from superhosts.sources.opening import open_inputs
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 from waiting import wait_for

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from commands import Run
 from superhosts.cli import app
 from superhosts.cli.compare import _rate
+from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.errors import OutputError, UsageError
-from superhosts.evaluation.entrants import SharedSettings, choose
-from superhosts.evaluation.experiment import COLUMNS
-from superhosts.evaluation.lineup import ENTRANTS
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.lab.entrants import SharedSettings, choose
+from superhosts.lab.experiment import COLUMNS
+from superhosts.lab.lineup import ENTRANTS
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from traffic import talk, write
 
 SMALL = ["--windows", "2", "--flows", "20000", "--super-hosts", "4"]

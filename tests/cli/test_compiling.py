@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts import compiling
 from superhosts.cli._console import announce_compiling, say, use_log_format
+from superhosts.jit import compiling
 
 PROGRAM = """
 import atexit
 from superhosts.cli import main
-from superhosts.compiling import announce
+from superhosts.jit.compiling import announce
 
 atexit.register(announce)  # as the first compiled function does that is not on disk
 main()

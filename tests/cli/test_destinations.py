@@ -66,7 +66,7 @@ def test_missing_packages_are_named(run: Run, scan: list[Any], monkeypatch: pyte
         ("apprise", "apprise", "apprise:json://host"),
     ):
         with monkeypatch.context() as patch:
-            for name in ("superhosts.reports.senders.nats", "superhosts.reports.senders.apprise"):
+            for name in ("superhosts.output.senders.nats", "superhosts.output.senders.apprise"):
                 patch.delitem(__import__("sys").modules, name, raising=False)
             patch.setitem(__import__("sys").modules, module, None)
             ended = run(*scan, "-o", address)

@@ -17,11 +17,11 @@ from superhosts.fleet.edge import Edge
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
+from superhosts.output.base import RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destination
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destination
 from superhosts.sources.opening import open_inputs
 from traffic import content, talk, write
 

@@ -22,19 +22,19 @@ from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
 from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
+from superhosts.core.defaults import EVIDENCE_PAIRS
+from superhosts.core.hashing import secret_of
+from superhosts.core.pairs import DIRECTIONS, SIDES, Window
 from superhosts.cubefile import container as sketchfile
-from superhosts.defaults import EVIDENCE_PAIRS
 from superhosts.errors import OutputError
-from superhosts.evidence.sample import WIDTHS, Evidence
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt
 from superhosts.fleet.spool import Spool
-from superhosts.hashing import secret_of
-from superhosts.pairs import DIRECTIONS, SIDES, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.evidence.sample import WIDTHS, Evidence
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.tables.options import TableOptions
 from traffic import MINUTES, NOON, talk
 

@@ -11,7 +11,7 @@ import pytest
 from commands import Run, parsed_commands
 from superhosts.cli import COMMANDS, GROUPS
 from superhosts.cli._parsing import fill_paragraphs
-from superhosts.evaluation.lineup import ENTRANTS
+from superhosts.lab.lineup import ENTRANTS
 
 NAMES = ["", *GROUPS, *COMMANDS]
 REQUIRED = {  # arguments without which a command cannot be parsed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 
 
 def test_a_new_key_is_private_and_its_fingerprint_is_printed(run: Run, tmp_path: Path) -> None:

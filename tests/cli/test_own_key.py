@@ -11,7 +11,7 @@ import pytest
 
 import superhosts as sh
 from commands import Run, process, start
-from superhosts.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from traffic import talk, write
 
 SMALL = ["--memory", "64KiB", "--inner", "10.0.0.0/8", "--device", "cpu"]

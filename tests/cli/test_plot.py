@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts.units import SECOND
+from superhosts.core.units import SECOND
 from traffic import NOON, talk, write
 
 pytest.importorskip("matplotlib")

@@ -15,10 +15,10 @@ from test_cli import on_terminal
 from commands import process, start
 from superhosts.cli._console import say, use_log
 from superhosts.cli._progress import Progress, ScanProgress
-from superhosts.reports.background import Log
-from superhosts.reports.streams import ERASE, raw_stream
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.output.background import Log
+from superhosts.output.streams import ERASE, raw_stream
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 
 class Sized:

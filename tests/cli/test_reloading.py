@@ -11,15 +11,15 @@ from fleets import make_sketch, write_parcel
 from hubs import SITES
 from processes import Node, ending, free_port, make_edge, make_hub_on_files, rows
 from scraping import scrape
-from superhosts.alerts.desk import AlertDesk
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._reloading import Reloadable
 from superhosts.errors import UsageError
-from superhosts.reports.base import RunKind
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import OutputOptions
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import RunKind
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import OutputOptions
 from traffic import MINUTES, NOON, talk, write
 from waiting import wait_for
 

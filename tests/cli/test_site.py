@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from commands import Ended, Run
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.fleet.nats.enrolment import (
     HISTORY,
     OUTGOING,
@@ -23,7 +24,6 @@ from superhosts.fleet.nats.enrolment import (
     read_sites,
 )
 from superhosts.fleet.nats.token import Token
-from superhosts.hashing import DEFAULT_KEY, fingerprint
 
 
 def token_in(ended: Ended) -> Token:

@@ -14,8 +14,8 @@ from commands import Run
 from forging import bundle, forge, make, take_apart
 from places import REPRO
 from superhosts.errors import SketchFileError
-from superhosts.sketches import header
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch import header
+from superhosts.sketch.sketch import Sketch
 
 FIELDS = {
     "cube_counters_not_dicts": "counters[0]",

@@ -12,7 +12,7 @@ from superhosts.cli._token import read_token
 from superhosts.cli._topfeeds import open_feed
 from superhosts.cli.usage.top import SourceOptions, Top
 from superhosts.errors import UsageError
-from superhosts.web.access import LEAST_TOKEN
+from superhosts.ui.web.access import LEAST_TOKEN
 
 
 def ask_for(file: Path) -> None:

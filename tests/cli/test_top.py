@@ -11,15 +11,15 @@ import pytest
 
 from cli.test_hosts import NOON, save
 from commands import Run
-from superhosts.alerts.store import AlertStore
 from superhosts.cli import _topfeeds
 from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
 from superhosts.cli.usage.top import SourceOptions, Top
 from superhosts.errors import InputError, MissingExtraError, UsageError
-from superhosts.top.feed import LocalFeed
-from superhosts.top.opening import load_app
-from superhosts.top.remote import RemoteFeed
+from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top.feed import LocalFeed
+from superhosts.ui.top.opening import load_app
+from superhosts.ui.top.remote import RemoteFeed
 from traffic import MINUTES, talk, write
 from traffic import NOON as FIRST
 from waiting import wait_for

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from superhosts.columns.addresses import parse_address, parse_text
-from superhosts.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.addresses import parse_address, parse_text
+from superhosts.core.columns.split import AddressColumn, packets_of
 
 CHARACTERS = "0123456789abcdefABCDEF:.:.::%gx/ \x00é"
 FORMS = (

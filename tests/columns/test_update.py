@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from naive_columns import peers_of
 
 import superhosts as sh
-from superhosts.columns.hosts import hosts_of
-from superhosts.columns.integers import BLOCK
-from superhosts.columns.reading import column_of
-from superhosts.pairs import HostFormat
+from superhosts.core.columns.hosts import hosts_of
+from superhosts.core.columns.integers import BLOCK
+from superhosts.core.columns.reading import column_of
+from superhosts.core.pairs import HostFormat
 
 HOSTS = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "255.255.255.255", "10.0.0.2", "0.0.0.0", "10.0.0.1"]
 PEERS = ["1.2.3.4", "1.2.3.5", "1.2.3.4", "1.2.3.4", "128.0.0.1", "0.0.0.0", "1.1.1.1", "200.200.200.200"]

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 import superhosts as sh
 from faults import at_sync, fill_disk, full_disk, system_call
 from forging import TINY, bundle, columns, forge, frame, make, state, take_apart
+from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container
 from superhosts.detectors.exact import Exact
 from superhosts.errors import HalfMergedError, MergeError, OutputError, SketchFileError, UnreadableError
-from superhosts.pairs import HostFormat
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import read_header
+from superhosts.sketch.header import read_header
+from superhosts.sketch.sketch import Sketch
 from taken import little_memory
 from traffic import content
 

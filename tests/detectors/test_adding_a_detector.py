@@ -12,14 +12,14 @@ import test_laws
 
 import superhosts as sh
 from commands import Run
+from superhosts.core.pairs import Addresses, format_for
+from superhosts.core.results import SuperHosts
 from superhosts.detectors.base import Detector
+from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.geometry import ArrayShape
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.storing import Place
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape
-from superhosts.pairs import Addresses, format_for
-from superhosts.results import SuperHosts
 from traffic import talk, write
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import naive
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import Cbaa, GeometryError, UsageError
+from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.detectors.cbaa import Geometry, PaperCbaa, addressing
-from superhosts.hashing import DEFAULT_KEY
 
 # 10 slice bits leave 22 bits to restore, few enough to test every address.
 SMALL = Geometry(slice_bits=10, restoring=3, index_bits=9, validating=2, validating_bits=3, column_bits=9)

@@ -9,14 +9,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from superhosts import Cbaa, Cube, ThresholdWarning, device
+from superhosts import Cbaa, Cube, ThresholdWarning
+from superhosts.core import device
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
-from superhosts.detectors.vbfa import Vbfa
-from superhosts.engines.base import MAX_STEPS, CrowdedError
+from superhosts.detectors.engines.base import MAX_STEPS, CrowdedError
+from superhosts.lab.rivals.dcds import Dcds
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
+from superhosts.lab.rivals.vbfa import Vbfa
 
 SKETCHES = [
     (Cbaa, CbaaGeometry(1, restoring=4, index_bits=12, validating=1, validating_bits=3, column_bits=6)),

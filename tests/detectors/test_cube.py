@@ -13,10 +13,10 @@ import naive
 from cubes import assert_equal_to_oracle, dense_cube, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.pairs import numbers_to_array
+from superhosts.detectors.engines.tuning import Tuning
 from superhosts.detectors.estimate import saturation_of
-from superhosts.engines.tuning import Tuning
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.pairs import numbers_to_array
 from tuned import tuned
 
 SMALL = Geometry(32, 3, 3, 10, 17, 2, 1, giants=2)  # small enough that everything collides

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from crowd import DEADLINE
 from gpus import full_gpu
 from superhosts import Cube, Exact, Geometry, Sketch, load
+from superhosts.core.device import cuda_problem, gpus_of
+from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
+from superhosts.core.pairs import numbers_to_array, words_to_column
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.stages import Stages, make_on_gpu
-from superhosts.device import cuda_problem, gpus_of
-from superhosts.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
-from superhosts.engines.pairmerging import unite
-from superhosts.engines.pairset import PairSet
-from superhosts.engines.tuning import GpuTuning, Tuning
+from superhosts.detectors.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
+from superhosts.detectors.engines.pairmerging import unite
+from superhosts.detectors.engines.pairset import PairSet
+from superhosts.detectors.engines.tuning import GpuTuning, Tuning
 from superhosts.errors import GpuMemoryError
-from superhosts.hashing import DEFAULT_KEY, make_key, mangle_column
-from superhosts.pairs import numbers_to_array, words_to_column
 from tuned import tuned
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import naive
 from shapes import near_threshold, one_scanner, zipf
-from superhosts import GeometryError, UsageError, device, load
-from superhosts.detectors.dcds import Dcds, Geometry, addressing
-from superhosts.hashing import DEFAULT_KEY
+from superhosts import GeometryError, UsageError, load
+from superhosts.core import device
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.lab.rivals.dcds import Dcds, Geometry, addressing
 
 pytestmark = pytest.mark.slow
 

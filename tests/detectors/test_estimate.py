@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+from superhosts.core.results import UNBOUNDED
 from superhosts.detectors.estimate import (
     Evidence,
     Measured,
@@ -19,8 +20,7 @@ from superhosts.detectors.estimate import (
     measure,
     saturation_of,
 )
-from superhosts.planning import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
-from superhosts.results import UNBOUNDED
+from superhosts.detectors.plan import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
 
 
 def evidence(zeros: list[list[int]], common: list[int], fills: list[list[float]] | None = None) -> Evidence:

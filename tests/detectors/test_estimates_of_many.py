@@ -10,8 +10,8 @@ import pytest
 
 import superhosts as sh
 from superhosts.detectors.cube.naming import all_ones, and_ones, find_places, make_places
+from superhosts.detectors.engines import cpu
 from superhosts.detectors.registry import DETECTORS
-from superhosts.engines import cpu
 
 RNG = np.random.default_rng(7)
 HOSTS = (0x0A000000 + RNG.integers(0, 2000, 60_000)).astype(np.uint32)

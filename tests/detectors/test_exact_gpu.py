@@ -19,10 +19,10 @@ from crowd import together
 from gpus import Driver, machine_with
 from stand_in import OnGpu, StandIn
 from superhosts import load
+from superhosts.core.device import cuda_problem, simulated
+from superhosts.core.pairs import array_to_numbers, numbers_to_array
+from superhosts.detectors.engines.tuning import Tuning
 from superhosts.detectors.exact import Exact as UntunedExact
-from superhosts.device import cuda_problem, simulated
-from superhosts.engines.tuning import Tuning
-from superhosts.pairs import array_to_numbers, numbers_to_array
 from tuned import tuned
 
 Exact = tuned(UntunedExact, Tuning(min_pending=500))  # sorts pending rows often
@@ -345,7 +345,7 @@ def test_the_cpu_imports_nothing_of_cuda():
 @pytest.mark.slow
 def test_with_a_simulated_gpu_the_cpu_does_the_work():
     code = """
-from superhosts.device import import_cuda
+from superhosts.core.device import import_cuda
 e = Exact(device='cuda')
 e.update(import_cuda().to_device(x), x)
 print(e.device, e.gpu, e.top(1).peers)

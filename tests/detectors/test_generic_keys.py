@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import superhosts as sh
+from superhosts.core.units import parse_size
 from superhosts.detectors.base import Detector
 from superhosts.errors import MergeError, UsageError
-from superhosts.units import parse_size
 
 HOLDERS = ["cube", "dense", "exact"]
 KINDS = ["int64", "text"]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from commands import Run
+from superhosts.core.pairs import Part
 from superhosts.detectors.cube import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.fleet.intake import expected_kinds
-from superhosts.pairs import Part
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import load
+from superhosts.sketch.sketch import load
 from traffic import three_windows, write
 
 TEXT = "slices=8,arrays=4,columns=17,rows=1024,labels=4,share=2"

@@ -9,12 +9,13 @@ import pytest
 
 import naive
 from shapes import near_threshold, one_scanner, zipf
-from superhosts import GeometryError, MergeError, SketchFileError, UsageError, device, load
+from superhosts import GeometryError, MergeError, SketchFileError, UsageError, load
+from superhosts.core import device
+from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from superhosts.detectors.engines.tuning import GpuTuning, Tuning
 from superhosts.detectors.estimate import saturation_of
-from superhosts.detectors.gse import Geometry
-from superhosts.detectors.gse import Gse as UntunedGse
-from superhosts.engines.tuning import GpuTuning, Tuning
-from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from superhosts.lab.rivals.gse import Geometry
+from superhosts.lab.rivals.gse import Gse as UntunedGse
 from tuned import tuned
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ SIMULATED = device.simulated()
 DEVICES = ["cpu", "cuda"] if device.cuda_problem() is None else ["cpu"]
 on_any_device = pytest.mark.parametrize("place", DEVICES)
 if len(DEVICES) > 1:
-    from superhosts.detectors.gse.cuda import MAX_PROBES
+    from superhosts.lab.rivals.gse.cuda import MAX_PROBES
 on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_problem()}")
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_names
+from superhosts.core.hashing import DEFAULT_KEY, make_key
+from superhosts.core.textkeys import hash_texts, text_column, text_key
 from superhosts.cubefile.parts import ArrayError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.hashing import DEFAULT_KEY, make_key
-from superhosts.textkeys import hash_texts, text_column, text_key
 
 KEY, TEXT_KEY = make_key(), text_key(DEFAULT_KEY)
 Pairs = list[tuple[str, str]]

@@ -10,18 +10,18 @@ import pytest
 
 from shapes import all_equal, flood_of_sources, repeats, zipf
 from superhosts import MergeError, PairBatch, Sketch, UsageError, load
+from superhosts.core.device import cuda_problem, simulated
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Geometry
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.filter import Geometry as FilterGeometry
-from superhosts.detectors.gse import Geometry as GseGeometry
-from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
-from superhosts.detectors.rgs import Geometry as RgsGeometry
-from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
-from superhosts.device import cuda_problem, simulated
-from superhosts.sketches.bundle import DETECTORS
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.filter import Geometry as FilterGeometry
+from superhosts.lab.rivals.gse import Geometry as GseGeometry
+from superhosts.lab.rivals.pairsample import Geometry as PairSampleGeometry
+from superhosts.lab.rivals.rgs import Geometry as RgsGeometry
+from superhosts.lab.rivals.spreadsketch import Geometry as SpreadSketchGeometry
+from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
+from superhosts.sketch.sketch import DETECTORS
 
 SHAPES = [zipf(), all_equal(), flood_of_sources(), repeats()]
 SMALL = {

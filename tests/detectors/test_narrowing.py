@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from superhosts.core.pairs import PairBatch
 from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.engines.bins import NARROWED
 from superhosts.detectors.registry import DETECTORS
-from superhosts.engines.bins import NARROWED
 from superhosts.errors import UsageError
-from superhosts.pairs import PairBatch
 
 COUNT = 3 * NARROWED + 7
 DRAW = np.random.default_rng(4)

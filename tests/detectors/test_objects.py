@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from superhosts.core.hashing import DEFAULT_KEY, Key
+from superhosts.core.keys import write_key
+from superhosts.core.pairs import HostFormat
 from superhosts.detectors.registry import DETECTORS
-from superhosts.hashing import DEFAULT_KEY, Key
-from superhosts.keys import write_key
-from superhosts.pairs import HostFormat
 
 SECRET = b"correct horse battery"
 SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}  # others do with less

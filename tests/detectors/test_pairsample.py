@@ -9,11 +9,11 @@ import naive_rivals
 from forging import forge, take_apart
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, load
+from superhosts.core.hashing import DEFAULT_KEY, mangle32
+from superhosts.core.pairs import Part
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors.pairsample import Geometry, PairSample
-from superhosts.engines.tuning import Tuning
-from superhosts.hashing import DEFAULT_KEY, mangle32
-from superhosts.pairs import Part
+from superhosts.detectors.engines.tuning import Tuning
+from superhosts.lab.rivals.pairsample import Geometry, PairSample
 from taken import little_memory
 from tuned import tuned
 

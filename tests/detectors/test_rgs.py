@@ -9,8 +9,8 @@ import naive_rivals
 from forging import forge, take_apart
 from shapes import one_scanner
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, load
-from superhosts.detectors.rgs import Geometry, Rgs
-from superhosts.hashing import DEFAULT_KEY, mangle32
+from superhosts.core.hashing import DEFAULT_KEY, mangle32
+from superhosts.lab.rivals.rgs import Geometry, Rgs
 from taken import little_memory
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 import naive
 from shapes import near_threshold, one_scanner
 from superhosts import GeometryError, MergeError, UsageError, load
-from superhosts.detectors.spreadsketch import Geometry, SpreadSketch, addressing, cpu
-from superhosts.detectors.spreadsketch.geometry import SATURATION
-from superhosts.engines.tuning import Tuning
-from superhosts.hashing import DEFAULT_KEY, mangle32
+from superhosts.core.hashing import DEFAULT_KEY, mangle32
+from superhosts.detectors.engines.tuning import Tuning
+from superhosts.lab.rivals.spreadsketch import Geometry, SpreadSketch, addressing, cpu
+from superhosts.lab.rivals.spreadsketch.geometry import SATURATION
 from tuned import tuned
 
 pytestmark = pytest.mark.slow

@@ -27,15 +27,15 @@ from test_laws import SMALL, content, make
 
 import superhosts as sh
 from crowd import DEADLINE, Call, together, while_others_work
-from superhosts import device
+from superhosts.core import device
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.gse import Geometry as GseGeometry
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
-from superhosts.engines.tuning import GpuTuning, Tuning
+from superhosts.detectors.engines.tuning import GpuTuning, Tuning
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.gse import Geometry as GseGeometry
+from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
 from superhosts.pipeline.scanning import scan
-from superhosts.sketches.bundle import DETECTORS
+from superhosts.sketch.sketch import DETECTORS
 from traffic import three_windows, write
 from tuned import tuned
 
@@ -663,7 +663,7 @@ def test_any_thread_may_use_the_pool() -> None:
 def test_the_pool_may_be_used_by_its_own_threads() -> None:
     """It runs in a separate process, because deadlocked threads would keep this one from exiting."""
     program = """
-from superhosts.device import run_parallel
+from superhosts.core.device import run_parallel
 
 def inner(number):
     return sum(run_parallel(pow, [(number, k) for k in range(4)], 2))

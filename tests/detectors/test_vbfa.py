@@ -9,9 +9,10 @@ import pytest
 
 import naive
 from shapes import near_threshold, one_scanner, zipf
-from superhosts import GeometryError, MergeError, UsageError, device, load
-from superhosts.detectors.vbfa import Geometry, Vbfa
-from superhosts.hashing import DEFAULT_KEY
+from superhosts import GeometryError, MergeError, UsageError, load
+from superhosts.core import device
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.lab.rivals.vbfa import Geometry, Vbfa
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.hashing import MASK32, Key, fold, mangle32, mangle64
+from superhosts.core.hashing import MASK32, Key, fold, mangle32, mangle64
 
 
 def unshifted(values: list[int], shift: int, bits: int) -> list[int]:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from superhosts.engines.bins import CHUNK, FINE_BINS_MEMORY, Bins
-from superhosts.hashing import make_key, mangle_column
+from superhosts.core.hashing import make_key, mangle_column
+from superhosts.detectors.engines.bins import CHUNK, FINE_BINS_MEMORY, Bins
 
 KEY = make_key()
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from hostgpu import host_gpu
-from superhosts import compiling
-from superhosts.engines.gpu import driver
-from superhosts.engines.gpu.code import MOST_FILES, Kernel, kind_of
-from superhosts.hashing import make_key
+from superhosts.core.hashing import make_key
+from superhosts.detectors.gpu import driver
+from superhosts.detectors.gpu.code import MOST_FILES, Kernel, kind_of
+from superhosts.jit import compiling
 
 FACTOR = 3
 
@@ -146,13 +146,13 @@ def test_types_of_arguments_are_told_apart():
 
 REAL = """
 import sys
-from superhosts.compiled import stamp_of
+from superhosts.jit.compiled import stamp_of
 from superhosts.detectors.cube import Geometry, cuda, cudasearch
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
-from superhosts.detectors.dcds import Geometry as DcdsGeometry, cuda as dcds
-from superhosts.detectors.gse import Geometry as GseGeometry, cuda as gse
-from superhosts.engines.gpu import code, kernels
-from superhosts.engines.gpu.launch import ON_GPU
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry, cuda as dcds
+from superhosts.lab.rivals.gse import Geometry as GseGeometry, cuda as gse
+from superhosts.detectors.gpu import code, kernels
+from superhosts.detectors.gpu.launch import ON_GPU
 
 geometry = Geometry(32, 1, 3, 6, 5, 1, 0, giants=1)
 put = cuda.make_put(geometry)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hostgpu import CONTEXT, HostGpu, host_gpu
-from superhosts.engines.gpu import driver
+from superhosts.detectors.gpu import driver
 
 
 @pytest.fixture

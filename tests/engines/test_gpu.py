@@ -23,20 +23,21 @@ import naive
 from crowd import DEADLINE
 from cubes import assert_equal_to_oracle, dense_cube, feed, random_pairs
 from gpus import Driver, full_gpu, machine_with
-from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
+from superhosts import Cbaa, Cube, Geometry, UsageError, load, scan
+from superhosts.core import device
+from superhosts.core.hashing import DEFAULT_KEY, make_key, unmangle32
+from superhosts.core.pairs import numbers_to_array
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.cube.cuda import CudaCube
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.vbfa import Vbfa
-from superhosts.engines.gpu import driver, launch, staging
-from superhosts.engines.gpu.lane import Lane
-from superhosts.engines.tuning import GpuTuning, TransferSizes, Tuning
-from superhosts.hashing import DEFAULT_KEY, make_key, unmangle32
-from superhosts.pairs import numbers_to_array
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
+from superhosts.detectors.engines.tuning import GpuTuning, TransferSizes, Tuning
+from superhosts.detectors.gpu import driver, launch, staging
+from superhosts.detectors.gpu.lane import Lane
+from superhosts.lab.rivals.dcds import Dcds
+from superhosts.lab.rivals.gse import Gse
+from superhosts.lab.rivals.vbfa import Vbfa
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
 from tuned import tuned
 
 SIMULATED = device.simulated()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from superhosts.engines.gpu import lane
+from superhosts.detectors.gpu import lane
 
 WORD = ctypes.c_uint64
 WAITED = -1

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from chosen import narrow_peers, wide_peers
 
-from superhosts.engines import pairset
-from superhosts.engines.bins import Bins
-from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import (
+from superhosts.core.hashing import make_key
+from superhosts.detectors.engines import pairset
+from superhosts.detectors.engines.bins import Bins
+from superhosts.detectors.engines.pairset import PairSet
+from superhosts.detectors.engines.pairtable import (
     Portion,
     Table,
     compact,
@@ -22,7 +23,6 @@ from superhosts.engines.pairtable import (
     place_of,
     unpack_portion,
 )
-from superhosts.hashing import make_key
 
 KEY = make_key()
 COUNT = 5000

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superhosts.evaluation import drawing
-from superhosts.evaluation.estimatefigures import (
+from superhosts.lab import drawing
+from superhosts.lab.estimatefigures import (
     MOST_DRAWN,
     coverage_by_size,
     drawn_hosts,
     plot_coverage,
     plot_estimates,
 )
-from superhosts.evaluation.intervals import wilson_interval
-from superhosts.evaluation.scores import Estimates
+from superhosts.lab.intervals import wilson_interval
+from superhosts.lab.scores import Estimates
 
 
 def estimates(true: list[int], *, off: list[int] | None = None, saturated: list[bool] | None = None) -> Estimates:

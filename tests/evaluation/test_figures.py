@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superhosts.evaluation import drawing, figures
-from superhosts.evaluation.drawing import OKABE_ITO
-from superhosts.evaluation.experiment import Row
-from superhosts.evaluation.lineup import ENTRANTS
-from superhosts.evaluation.scores import Estimates
+from superhosts.lab import drawing, figures
+from superhosts.lab.drawing import OKABE_ITO
+from superhosts.lab.experiment import Row
+from superhosts.lab.lineup import ENTRANTS
+from superhosts.lab.scores import Estimates
 
 Text = pytest.importorskip("matplotlib.text").Text
 MIB = 1 << 20

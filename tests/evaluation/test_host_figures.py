@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from superhosts.evaluation import drawing
-from superhosts.evaluation.drawing import Note, caption, key_words
-from superhosts.evaluation.hostfigures import (
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.lab import drawing
+from superhosts.lab.drawing import Note, caption, key_words
+from superhosts.lab.hostfigures import (
     MOST_HOSTS,
     Columns,
     draw_hosts,
@@ -17,7 +18,6 @@ from superhosts.evaluation.hostfigures import (
     plot_history,
     plot_hosts,
 )
-from superhosts.hashing import DEFAULT_KEY, fingerprint
 
 
 def row(host: str, peers: int | None, *, reach: int = 30, **others: Any) -> dict[str, Any]:

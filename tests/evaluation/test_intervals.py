@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from superhosts.evaluation.intervals import (
+from superhosts.lab.intervals import (
     count_interval,
     mean_interval,
     most_unseen,

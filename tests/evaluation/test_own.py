@@ -13,7 +13,7 @@ import pytest
 
 import superhosts as sh
 from commands import Run
-from superhosts.evaluation import own
+from superhosts.lab import own
 from traffic import MINUTES, NOON, talk, write
 
 SMALL: dict[str, Any] = {"flows": 20_000, "packets": 40_000, "windows": 2, "super_hosts": 5}

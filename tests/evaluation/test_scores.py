@@ -7,13 +7,13 @@ import pytest
 
 from cubes import dense_cube
 from superhosts import Geometry
+from superhosts.core.pairs import array_to_numbers, numbers_to_array
+from superhosts.core.results import SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
-from superhosts.evaluation.experiment import averages, make_row
-from superhosts.evaluation.panel import Outcome, Panel
-from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, known, percent, score
-from superhosts.pairs import array_to_numbers, numbers_to_array
-from superhosts.results import SuperHosts
+from superhosts.lab.experiment import averages, make_row
+from superhosts.lab.panel import Outcome, Panel
+from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
 
 TINY = Geometry(32, 1, 3, 10, 8, 1, 2)
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from evidence.test_patterns import background
 from evidence.test_sampling import all_count, batch_of
 from places import DATA
-from superhosts.evidence.patterns import UNKNOWN
-from superhosts.evidence.sample import Evidence
-from superhosts.evidence.sampling import OpenSample
-from superhosts.evidence.verdicts import Judge
-from superhosts.hashing import make_key
-from superhosts.pairs import Addresses, Network, PacketBatch, Part
+from superhosts.core.hashing import make_key
+from superhosts.core.pairs import Addresses, Network, PacketBatch, Part
+from superhosts.sketch.evidence.patterns import UNKNOWN
+from superhosts.sketch.evidence.sample import Evidence
+from superhosts.sketch.evidence.sampling import OpenSample
+from superhosts.sketch.evidence.verdicts import Judge
 from superhosts.sources.base import Wants
 from superhosts.sources.opening import open_inputs
 

@@ -13,12 +13,12 @@ import pytest
 import superhosts as sh
 from evidence.test_sampling import SECRET, random_packets, sampled
 from naive_evidence import sample
+from superhosts.core.pairs import Part
 from superhosts.cubefile.container import CubeReader, write
 from superhosts.errors import MergeError, SketchFileError
-from superhosts.evidence.sample import Evidence
-from superhosts.pairs import Part
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.sketches.uniting import union
+from superhosts.sketch.evidence.sample import Evidence
+from superhosts.sketch.sketch import Sketch, load
+from superhosts.sketch.uniting import union
 
 SIZE = 1024
 

@@ -18,13 +18,13 @@ from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_sca
 from evidence.test_sampling import SECRET, batch_of
 from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
-from superhosts import packetdetails as said
+from superhosts.core import packetdetails as said
 from superhosts.errors import UsageError
-from superhosts.evidence import limits, sampling
+from superhosts.output.rows import COLUMNS
 from superhosts.pipeline import building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import COLUMNS
+from superhosts.sketch.evidence import limits, sampling
 from superhosts.sources.base import Wants
 from superhosts.sources.capture import open_capture
 

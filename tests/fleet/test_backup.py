@@ -17,13 +17,13 @@ from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, union_of
 from processes import Node as Process
 from processes import ending, make_edge, make_hub, rows, wait_for
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.store import AlertStore
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import backup
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.backup import save_state
 from superhosts.fleet.store import LEDGER
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.store import AlertStore
 from traffic import content
 
 SYNTH = "synth:flows=4k,packets=8k,windows={},super_hosts=2"

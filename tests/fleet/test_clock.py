@@ -12,13 +12,13 @@ import pytest
 
 from fleets import make_sketch, write_parcel
 from hubs import SITES, Node, three
+from superhosts.core.pairs import Part, Window
+from superhosts.core.units import SECOND
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import Clock, TimeSource
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
-from superhosts.pairs import Part, Window
-from superhosts.sketches.bundle import Sketch
-from superhosts.units import SECOND
+from superhosts.sketch.sketch import Sketch
 
 DAY = 86400.0
 KEY = "20261114T120000Z-5m"

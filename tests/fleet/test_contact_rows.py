@@ -10,11 +10,11 @@ import pytest
 import superhosts as sh
 from fleets import SETTINGS, window
 from hubs import Node
+from superhosts.core.pairs import HostKeys, Part
+from superhosts.core.selection import Selection
 from superhosts.errors import MergeError
-from superhosts.pairs import HostKeys, Part
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.queries import estimate_in_file
+from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.sketch import Sketch
 
 HOST = 0x0A000007
 OPENED, ANSWERED, UNANSWERED = (Part(direction=each) for each in ("opened", "answered", "unanswered"))

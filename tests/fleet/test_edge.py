@@ -13,18 +13,18 @@ import pytest
 import superhosts as sh
 from fleets import LENGTH, NOON, SETTINGS, make_sketch
 from processes import DEADLINE, wait_for
+from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, EdgeTiming, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
+from superhosts.pipeline.windows.jumps import Jump
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.windows.jumps import Jump
 from traffic import content
 
 

@@ -12,11 +12,11 @@ from evidence.test_sampling import batch_of
 from fleets import SETTINGS, window
 from hubs import Node
 from naive_evidence import Packet, sample
-from superhosts.evidence.sample import ends_of
-from superhosts.hashing import secret_of
+from superhosts.core.hashing import secret_of
+from superhosts.core.selection import Selection
 from superhosts.pipeline.building import WindowBuilder
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch, load
+from superhosts.sketch.evidence.sample import ends_of
+from superhosts.sketch.sketch import Sketch, load
 
 SIZE = 1024
 

@@ -28,8 +28,8 @@ from processes import (
     wait_for,
     write_captures,
 )
-from superhosts.durable import hold_folder, read_json
-from superhosts.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.durable import hold_folder, read_json
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 

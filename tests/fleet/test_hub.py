@@ -28,10 +28,10 @@ from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
+from superhosts.output.base import Report, RunKind
+from superhosts.output.growing import AppendedFile
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.growing import AppendedFile
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 

@@ -21,8 +21,9 @@ from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from hubs import SITES, FakeTime, Node, three, union_of
 from processes import wait_for
+from superhosts.core.durable import write_json, write_lines
+from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
-from superhosts.durable import write_json, write_lines
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
@@ -33,16 +34,15 @@ from superhosts.fleet.receipts import MERGED, REFUSED
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.fleet.trouble import LONGEST_REST, Troubles
+from superhosts.output.base import Destination, Report, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.files import ReplacedFile
+from superhosts.output.growing import AppendedFile, ParquetFolder
+from superhosts.output.rows import HUB_COLUMNS
+from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Destination, Report, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.files import ReplacedFile
-from superhosts.reports.growing import AppendedFile, ParquetFolder
-from superhosts.reports.rows import HUB_COLUMNS
-from superhosts.reports.stdout import StandardOutput
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import Stored
-from superhosts.times import window_name
+from superhosts.sketch.header import Stored
+from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 KEY = "20261114T120000Z-5m"

@@ -30,6 +30,10 @@ from processes import (
     wait_for,
     write_captures,
 )
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
+from superhosts.core.times import window_name
+from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.grid import Grid
@@ -38,15 +42,11 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION
 from superhosts.fleet.windowledger import WindowIssue
-from superhosts.pairs import Window
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.panes import PaneQueue
 from superhosts.pipeline.scanning import scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import make_rows
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.times import window_name
-from superhosts.units import SECOND
+from superhosts.sketch.sketch import Sketch
 
 PANES, SLIDE = 4, 10 * SECOND
 COUNT = 9  # panes of all traffic

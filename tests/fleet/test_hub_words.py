@@ -9,18 +9,18 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.rules import Rule
 from superhosts.cli._alerting import NeededEvidence
 from superhosts.cli.hub import with_title
-from superhosts.evidence.patterns import NAMES
+from superhosts.core.pairs import Part
+from superhosts.core.selection import Selection
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.roster import Roster
-from superhosts.pairs import Part
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import Rule
 from superhosts.pipeline.settings import Settings
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.evidence.patterns import NAMES
+from superhosts.sketch.sketch import Sketch
 
 
 @pytest.mark.filterwarnings("ignore:this cube is too full")

@@ -9,20 +9,20 @@ import pytest
 
 import superhosts as sh
 from commands import Run
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import Window
+from superhosts.output.base import Destination, Report, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destination
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Destination, Report, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destination
-from superhosts.results import SuperHosts
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.opening import open_inputs
 from traffic import three_windows, write
 

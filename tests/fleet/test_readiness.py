@@ -8,7 +8,7 @@ import pytest
 
 from fleets import NOON, make_sketch, write_parcel
 from hubs import SITES, FakeTime, Node
-from superhosts.units import SECOND
+from superhosts.core.units import SECOND
 
 MINUTE = 60.0
 FIRST = NOON / SECOND  # when window 0 begins

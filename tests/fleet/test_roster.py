@@ -25,6 +25,7 @@ from hubs import FakeTime, Node
 from processes import ending, make_edge, make_hub, wait_for
 from scraping import scrape
 from superhosts._version import __version__
+from superhosts.core.units import SECOND
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -32,7 +33,6 @@ from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.telling import EARLIEST, WIRE, Spooled, Telling, edge_mismatch, hub_mismatch, own
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.roster import ENOUGH, MOST_SITES, RECENT, Roster
-from superhosts.units import SECOND
 
 NOW = 1_794_657_600.0
 

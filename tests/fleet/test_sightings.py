@@ -12,7 +12,7 @@ import superhosts as sh
 from superhosts.detectors.cbaa import Geometry
 from superhosts.detectors.estimate import saturation_of
 from superhosts.fleet.sightings import Sightings
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 
 SMALL = Geometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=8)  # columns of 256 rows
 

@@ -18,6 +18,8 @@ from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from places import REPRO
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.intake import Intake
@@ -25,10 +27,8 @@ from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.fleet.trouble import LONGEST_REST
-from superhosts.pairs import Window
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import Stored
+from superhosts.sketch.header import Stored
+from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
@@ -429,7 +429,7 @@ def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Pat
 
 def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One site sends sketch after sketch with counters of its own: its window is reported like the others."""
-    monkeypatch.setattr("superhosts.sketches.header.MOST_NOTES", 50)
+    monkeypatch.setattr("superhosts.sketch.header.MOST_NOTES", 50)
     monkeypatch.setattr(sketchfile, "MAX_HEADER", 12_000)
     node = Node(tmp_path, grace=0.0)
     for base in range(5):

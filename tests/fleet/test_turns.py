@@ -12,15 +12,15 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.durable import write_json
+from superhosts.core.durable import write_json
+from superhosts.core.pairs import Window
+from superhosts.core.times import window_name
 from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, WindowStore
-from superhosts.pairs import Window
-from superhosts.times import window_name
 
 FRESH = 100  # the number of a window that lies after all others
 

@@ -9,11 +9,11 @@ import numpy as np
 import superhosts as sh
 from fleets import window
 from hubs import Node
+from superhosts.core.times import window_name
 from superhosts.fleet.receipts import REFUSED
 from superhosts.fleet.sightings import Sightings
 from superhosts.fleet.union import UnionBuilder
-from superhosts.sketches.bundle import Sketch
-from superhosts.times import window_name
+from superhosts.sketch.sketch import Sketch
 
 
 def save(site: str, first: int, path: Path, keys: str = "text") -> Sketch:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fuzz.targets import target
-from superhosts.columns.addresses import parse_text
+from superhosts.core.columns.addresses import parse_text
 
 _CHARACTERS = "0123456789abcdefABCDEF::::....%/ xg\x00\x7f\x80é"
 _PIECES = ("::", ":", "0", "00", "ffff", "FFFF", "::ffff:", "1.2.3.4", "255", "256", ".", "1:2:3:4:5:6:7", "abcde")

@@ -23,7 +23,7 @@ from fuzz.mutations import Edit, apply, edits, values
 from fuzz.sketches import bases as sketch_bases
 from fuzz.sketches import run_command, sketches_like
 from fuzz.targets import fresh_folder, target
-from superhosts.alerts.store import AlertStore
+from superhosts.output.alerts.store import AlertStore
 from traffic import NOON, talk, write
 
 GOOD, PEERS = "10.99.99.99", 30

@@ -41,13 +41,13 @@ COVERED = [
     "superhosts.fleet",
     "superhosts.cubefile.container",
     "superhosts.sources.streams",
-    "superhosts.units",
+    "superhosts.core.units",
 ]
 COVERED += [
-    "superhosts.sketches.header",
-    "superhosts.sketches.bundle",
+    "superhosts.sketch.header",
+    "superhosts.sketch.sketch",
     "superhosts.reports",
-    "superhosts.windows.tumbling",
+    "superhosts.pipeline.windows.tumbling",
 ]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from fuzz.mutations import Edit, JsonEdit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
-from superhosts.alerts.allowing import AllowList
-from superhosts.annotating.inventory import Inventory
+from superhosts.core.pairs import Network
+from superhosts.core.prefixes import inside, make_table, parse_networks
 from superhosts.errors import InputError, UsageError
 from superhosts.fleet.nats.token import _LENGTH, LONGEST, PREFIX, VERSION, Token, _check
-from superhosts.pairs import Network
-from superhosts.prefixes import inside, make_table, parse_networks
+from superhosts.output.alerts.allowing import AllowList
+from superhosts.output.names.inventory import Inventory
 
 # Few distinct bits, so that prefixes contain each other, lie side by side, and end where the address ends.
 _narrow = st.tuples(

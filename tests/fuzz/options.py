@@ -14,15 +14,15 @@ from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
 from superhosts.cli._sketches import parse_time
 from superhosts.cli._values import parse_seconds
+from superhosts.core.device import choose_device
+from superhosts.core.pairs import HostFormat, Window
+from superhosts.core.times import iso_time
+from superhosts.core.units import format_duration, format_size, parse_count, parse_duration, parse_share, parse_size
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.device import choose_device
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, check_site, parse_window_name
-from superhosts.network import Network
-from superhosts.pairs import HostFormat, Window
-from superhosts.sources.synthetic import open_synthetic
-from superhosts.times import iso_time
-from superhosts.units import format_duration, format_size, parse_count, parse_duration, parse_share, parse_size
+from superhosts.pipeline.network import Network
+from superhosts.sources.synth import open_synthetic
 
 SECOND = 10**9
 GEOMETRY = "slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"

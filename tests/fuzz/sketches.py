@@ -25,14 +25,14 @@ from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
 from superhosts.cli._loading import LazyCommand
+from superhosts.core.pairs import Part, Window
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.pairs import Part, Window
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import make_rows
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import read_header
-from superhosts.sketches.queries import find_in_file
+from superhosts.sketch.header import read_header
+from superhosts.sketch.queries import find_in_file
+from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 START = struct.Struct("<8sII")  # magic, version, bytes of the header

@@ -21,10 +21,10 @@ from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.spool import Spool
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.growing import MAX_HEADER
-from superhosts.reports.opening import open_destination
-from superhosts.reports.rows import HUB_COLUMNS
+from superhosts.output.base import Report, RunKind
+from superhosts.output.growing import MAX_HEADER
+from superhosts.output.opening import open_destination
+from superhosts.output.rows import HUB_COLUMNS
 from traffic import content
 
 Tree = dict[str, bytes]  # path → content

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import packets as p
 from fuzz.targets import fresh_folder, target
-from superhosts.pairs import PacketBatch
+from superhosts.core.pairs import PacketBatch
+from superhosts.core.units import SECOND
 from superhosts.pipeline.scanning import scan
-from superhosts.sketches.bundle import Sketch
-from superhosts.units import SECOND
-from superhosts.windows.events import Closed, Event, Piece, PutOff
-from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import TumblingWindows
+from superhosts.pipeline.windows.events import Closed, Event, Piece, PutOff
+from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows.tumbling import TumblingWindows
+from superhosts.sketch.sketch import Sketch
 
 YEAR = 365 * 86400 * SECOND
 NOON = 1_700_000_100 * SECOND

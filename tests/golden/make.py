@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 
 KEY = b"golden key"
 THRESHOLD = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from superhosts.errors import UsageError
-from superhosts.metrics.address import Place, parse_place
+from superhosts.ui.metrics.address import Place, parse_place
 
 
 @pytest.mark.parametrize(

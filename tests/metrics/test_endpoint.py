@@ -29,7 +29,7 @@ from processes import (
 )
 from scraping import Samples, ask, endpoint, samples_of, scrape
 from superhosts import __version__
-from superhosts.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic
 from traffic import MINUTES, NOON, packet, talk, three_windows, write
 from waiting import wait_for
 

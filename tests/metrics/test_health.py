@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from superhosts.durations import BOUNDS, Durations
-from superhosts.metrics.health import STARTING, Health
-from superhosts.metrics.sites import Sites
-from superhosts.metrics.windows import LastWindow
-from superhosts.pairs import Window
+from superhosts.core.histogram import BOUNDS, Durations
+from superhosts.core.pairs import Window
+from superhosts.ui.metrics.health import STARTING, Health
+from superhosts.ui.metrics.sites import Sites
+from superhosts.ui.metrics.windows import LastWindow
 
 
 def test_a_loop_that_stands_still_is_dead_until_it_moves_again() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import superhosts as sh
 from superhosts.cli._summary import REASONS
-from superhosts.metrics.readings import MOST_SITES, Metric, Reading, of_scan, of_sites, why_no_link
-from superhosts.metrics.sites import Sites
-from superhosts.metrics.windows import PartState, state_of
-from superhosts.pairs import Window
+from superhosts.core.pairs import Window
 from superhosts.pipeline.scan import Counters
+from superhosts.ui.metrics.readings import MOST_SITES, Metric, Reading, of_scan, of_sites, why_no_link
+from superhosts.ui.metrics.sites import Sites
+from superhosts.ui.metrics.windows import PartState, state_of
 
 
 def by_name(reading: Reading) -> dict[str, Metric]:

@@ -10,8 +10,8 @@ import pytest
 
 from scraping import ask
 from superhosts.errors import OutputError
-from superhosts.metrics.address import Place
-from superhosts.metrics.server import LARGEST, THREADS, Answer, Server
+from superhosts.ui.metrics.address import Place
+from superhosts.ui.metrics.server import LARGEST, THREADS, Answer, Server
 from waiting import DEADLINE, wait_for
 
 ANYWHERE = Place("127.0.0.1", 0)

@@ -12,12 +12,12 @@ import pytest
 import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
-from superhosts.batch.tasks import Task, _Attempt, _fold
 from superhosts.errors import InputError, SuperhostsError
+from superhosts.fleet.cluster.tasks import Task, _Attempt, _fold
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.memory import is_out_of_memory
+from superhosts.jit.memory import is_out_of_memory
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources import base
 from superhosts.sources.folder import FolderSource
@@ -137,7 +137,7 @@ def test_a_process_out_of_memory_is_no_error_of_an_input(monkeypatch: pytest.Mon
     monkeypatch.setattr(base, "is_out_of_memory", lambda: True)
     with pytest.raises(MemoryError), base.input_border("x"):
         raise MemoryError
-    monkeypatch.setattr("superhosts.memory.SPARE", 1 << 62)
+    monkeypatch.setattr("superhosts.jit.memory.SPARE", 1 << 62)
     assert is_out_of_memory()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from superhosts.pairs import PacketBatch, Part, Window
+from superhosts.core.pairs import PacketBatch, Part, Window
 from superhosts.pipeline.building import GATHERED_BYTES, WindowBuilder, gathered_memory
 from superhosts.pipeline.settings import Settings
 

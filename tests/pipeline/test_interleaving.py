@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import packets as p
+from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings

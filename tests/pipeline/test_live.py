@@ -31,15 +31,15 @@ from livescans import (
     folder,
     some,
 )
+from superhosts.core.pairs import PacketBlock, Window
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.pairs import PacketBlock, Window
 from superhosts.pipeline.scan import GAPS, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.windows.held import Limits
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.live import EventClock, Following
-from superhosts.windows.held import Limits
 from traffic import MINUTES, NOON, everything, packet, talk, three_windows, write
 
 # The clock

@@ -6,8 +6,8 @@ import superhosts as sh
 from livescans import Clock, Pipes, Start, some
 from superhosts.pipeline.run_options import GRACE, scan_options
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.windows.held import Limits
 from superhosts.sources.capture import open_capture
-from superhosts.windows.held import Limits
 
 
 def test_a_window_closes_by_the_clock_when_traffic_stops_and_none_is_empty(pipe: Pipes, live: Start) -> None:

@@ -17,14 +17,14 @@ import packets
 import superhosts as sh
 from faults import full_disk
 from packets import SECOND
+from superhosts.core.pairs import Part, Window
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
-from superhosts.pairs import Part, Window
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.windows.held import LIMITS, Limits
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.inputs import Input
 from superhosts.sources.opening import open_inputs
-from superhosts.windows.held import LIMITS, Limits
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}

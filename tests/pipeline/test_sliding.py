@@ -16,17 +16,17 @@ import pytest
 
 import superhosts as sh
 from livescans import EXACT, Clock, Pipes, Start, some
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHosts
 from superhosts.errors import UsageError
-from superhosts.lending import Reuse
-from superhosts.pairs import Window
+from superhosts.jit.pool import Reuse
 from superhosts.pipeline.building import WindowBuilder, WindowResult
 from superhosts.pipeline.panes import MOST_KEPT, PaneQueue
 from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import MOST_PANES, Settings
 from superhosts.pipeline.sliding import SlidingPanes
-from superhosts.results import SuperHosts
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.capture import open_capture
 from traffic import MINUTES, NOON, Frames, packet, write
 

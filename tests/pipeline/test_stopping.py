@@ -31,9 +31,9 @@ from livescans import (
     folder,
     some,
 )
-from superhosts.compiling import compiling, is_compiling
+from superhosts.core.pairs import Window
 from superhosts.errors import UsageError
-from superhosts.pairs import Window
+from superhosts.jit.compiling import compiling, is_compiling
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import ahead

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 from cubes import dense_cube
+from superhosts.core.units import parse_size
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.naming import Store, list_candidates
-from superhosts.errors import GeometryError, UsageError
-from superhosts.evaluation.entrants import SharedSettings, choose
-from superhosts.evaluation.plans import plan
-from superhosts.planning import (
+from superhosts.detectors.plan import (
     best_sizes,
     counted_population,
     least_memory,
@@ -26,10 +24,12 @@ from superhosts.planning import (
     standard_error,
     unnamed_probability,
 )
-from superhosts.planning.formulas import losing_probability
-from superhosts.planning.population import load_distribution
-from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
-from superhosts.units import parse_size
+from superhosts.detectors.plan.formulas import losing_probability
+from superhosts.detectors.plan.population import load_distribution
+from superhosts.errors import GeometryError, UsageError
+from superhosts.lab.entrants import SharedSettings, choose
+from superhosts.lab.plans import plan
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20
 

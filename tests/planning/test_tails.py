@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cubes import dense_cube
 from superhosts.detectors.cube import Geometry
-from superhosts.planning import Prediction, best_sizes, counted_population, predict
+from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
 
 MIB = 1 << 20
 WINDOWS = 3

@@ -10,8 +10,8 @@ import pytest
 
 from commands import Run
 from superhosts.errors import OutputError
-from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
-from superhosts.reports.opening import DESTINATIONS
+from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.output.opening import DESTINATIONS
 from traffic import MINUTES, NOON, talk, write
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from processes import free_port
 from receivers import Receiver
+from superhosts.core.pairs import Window
 from superhosts.errors import OutputError, UsageError
-from superhosts.pairs import Window
-from superhosts.reports.addresses import Address
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.batches import Batch
-from superhosts.reports.delivery import Delivery, DeliveryOptions
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import OutputOptions, open_destination, open_destinations
-from superhosts.reports.senders.base import PermanentError, Sender, TemporaryError
+from superhosts.output.addresses import Address
+from superhosts.output.base import Report, RunKind
+from superhosts.output.batches import Batch
+from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import OutputOptions, open_destination, open_destinations
+from superhosts.output.senders.base import PermanentError, Sender, TemporaryError
 from waiting import DEADLINE, wait_for
 
 ENDS, ENDLESS = RunKind(), RunKind(endless=True)

@@ -10,11 +10,11 @@ from contextlib import contextmanager, redirect_stdout, suppress
 import pytest
 
 from superhosts.errors import OutputError
-from superhosts.reports.background import Background
-from superhosts.reports.base import Destination, Report
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.queued import Queued
-from superhosts.reports.stdout import StandardOutput
+from superhosts.output.background import Background
+from superhosts.output.base import Destination, Report
+from superhosts.output.fanout import Destinations
+from superhosts.output.queued import Queued
+from superhosts.output.stdout import StandardOutput
 
 REPORT = Report(rows=[{"host": "10.0.0.7"}], title="title")
 

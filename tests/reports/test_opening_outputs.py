@@ -10,11 +10,11 @@ import pytest
 
 from commands import Run
 from superhosts.errors import UsageError
-from superhosts.reports.base import Destination, RunKind
-from superhosts.reports.files import ReplacedFile
-from superhosts.reports.growing import AppendedFile, ParquetFolder
-from superhosts.reports.opening import OutputOptions, open_destination
-from superhosts.reports.patient import PatientFile
+from superhosts.output.base import Destination, RunKind
+from superhosts.output.files import ReplacedFile
+from superhosts.output.growing import AppendedFile, ParquetFolder
+from superhosts.output.opening import OutputOptions, open_destination
+from superhosts.output.patient import PatientFile
 from traffic import talk, write
 
 ENDS, ENDLESS = RunKind(), RunKind(endless=True)

@@ -12,9 +12,9 @@ import pytest
 
 from faults import DeadError, at_rename, die, fill_disk, full_disk
 from superhosts.errors import UsageError
-from superhosts.reports import outbox as module
-from superhosts.reports.batches import Batch
-from superhosts.reports.outbox import left_behind
+from superhosts.output import outbox as module
+from superhosts.output.batches import Batch
+from superhosts.output.outbox import left_behind
 
 ROOM = 1 << 20
 _opened: list[module.Outbox] = []

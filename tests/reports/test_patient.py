@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from faults import at_rename, fill_disk
+from superhosts.core.pairs import Window
 from superhosts.errors import OutputError
-from superhosts.pairs import Window
-from superhosts.reports.base import Destination, Report, RunKind
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.growing import AppendedFile, ParquetFolder
-from superhosts.reports.journal import Journal, Span, digest_of
-from superhosts.reports.patient import PatientFile
+from superhosts.output.base import Destination, Report, RunKind
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.fanout import Destinations
+from superhosts.output.growing import AppendedFile, ParquetFolder
+from superhosts.output.journal import Journal, Span, digest_of
+from superhosts.output.patient import PatientFile
 from waiting import DEADLINE, wait_for
 
 ENDLESS = RunKind(("host", "peers"), endless=True)
@@ -253,11 +253,11 @@ def _span(there: os.stat_result, start: int, data: bytes) -> Span:
 KILLED = """
 import sys
 from pathlib import Path
-from superhosts.pairs import Window
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.growing import AppendedFile
-from superhosts.reports.patient import PatientFile
+from superhosts.core.pairs import Window
+from superhosts.output.base import Report, RunKind
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.growing import AppendedFile
+from superhosts.output.patient import PatientFile
 path, first = Path(sys.argv[1]), int(sys.argv[2])
 file = PatientFile(AppendedFile(path, RunKind(endless=True)), path, DeliveryOptions(queue=path.parent / "q", once=True))
 for number in range(first, 10**6):

@@ -15,19 +15,19 @@ import pytest
 from faults import full_disk
 from packets import SECOND
 from superhosts.cli import hub
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost
+from superhosts.core.times import iso_time
 from superhosts.errors import OutputError, UsageError
-from superhosts.pairs import Window
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.files import ReplacedFile
-from superhosts.reports.formats import Csv, JsonLines
-from superhosts.reports.growing import AppendedFile, ParquetFolder
-from superhosts.reports.opening import open_destination
-from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, Row, make_rows
-from superhosts.reports.stdout import StandardOutput
-from superhosts.reports.terminal import OutputConsole
-from superhosts.reports.timeline import print_timeline
-from superhosts.results import SuperHost
-from superhosts.times import iso_time
+from superhosts.output.base import Report, RunKind
+from superhosts.output.files import ReplacedFile
+from superhosts.output.formats import Csv, JsonLines
+from superhosts.output.growing import AppendedFile, ParquetFolder
+from superhosts.output.opening import open_destination
+from superhosts.output.rows import COLUMNS, HUB_COLUMNS, Row, make_rows
+from superhosts.output.stdout import StandardOutput
+from superhosts.output.terminal import OutputConsole
+from superhosts.output.timeline import print_timeline
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost
+from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
-from superhosts.pairs import Window
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.growing import AppendedFile
-from superhosts.reports.rows import make_rows
-from superhosts.results import SuperHost
-from superhosts.units import SECOND
+from superhosts.output.base import Report, RunKind
+from superhosts.output.growing import AppendedFile
+from superhosts.output.rows import make_rows
 
 ENDLESS = RunKind(endless=True)
 

@@ -26,12 +26,12 @@ import trustme
 from needs import needed
 from processes import free_port
 from receivers import Receiver
+from superhosts.core.pairs import Window
 from superhosts.errors import UsageError
-from superhosts.pairs import Window
-from superhosts.reports.base import Report
-from superhosts.reports.batches import Batch, batches_of
-from superhosts.reports.opening import SENDERS, find_sender
-from superhosts.reports.senders.base import PermanentError, Sender, TemporaryError
+from superhosts.output.base import Report
+from superhosts.output.batches import Batch, batches_of
+from superhosts.output.opening import SENDERS, find_sender
+from superhosts.output.senders.base import PermanentError, Sender, TemporaryError
 from waiting import DEADLINE, wait_for
 
 NOON = 1_794_657_600 * 10**9

@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 
 from packets import SECOND
-from superhosts.pairs import Window
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.rows import Row, make_rows
-from superhosts.reports.terminal import OutputConsole, Terminal
-from superhosts.reports.timeline import print_timeline
-from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
-from superhosts.results import SuperHost
-from superhosts.selection import Selection
-from superhosts.times import iso_time, shown_time, window_cell
-from superhosts.zone import local_times
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost
+from superhosts.core.selection import Selection
+from superhosts.core.times import iso_time, shown_time, window_cell
+from superhosts.core.zone import local_times
+from superhosts.output.base import Report, RunKind
+from superhosts.output.rows import Row, make_rows
+from superhosts.output.terminal import OutputConsole, Terminal
+from superhosts.output.timeline import print_timeline
+from superhosts.output.titles import Outcome, is_incomplete, which_hosts
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 MINUTE = 60 * SECOND

@@ -13,20 +13,20 @@ import pytest
 import superhosts as sh
 from cubes import dense_cube
 from forging import forge, frame, take_apart
+from superhosts.core.pairs import HostFormat
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.pairsample import PairSample
-from superhosts.detectors.spreadsketch import SpreadSketch
-from superhosts.detectors.vbfa import Vbfa
 from superhosts.errors import DifferenceError, MergeError, SketchFileError, UsageError, VersionError
-from superhosts.pairs import HostFormat
-from superhosts.sketches.header import read_header
-from superhosts.sketches.queries import estimate_in_file
+from superhosts.lab.rivals.dcds import Dcds
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.filter import Filter
+from superhosts.lab.rivals.gse import Gse
+from superhosts.lab.rivals.pairsample import PairSample
+from superhosts.lab.rivals.spreadsketch import SpreadSketch
+from superhosts.lab.rivals.vbfa import Vbfa
+from superhosts.sketch.header import read_header
+from superhosts.sketch.queries import estimate_in_file
 from taken import little_memory
 from traffic import content
 

@@ -10,10 +10,10 @@ import pytest
 
 import superhosts as sh
 from forging import forge, frame, take_apart
+from superhosts.core.pairs import Part
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.pairs import Part
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.queries import estimate_in_file, find_in_file
+from superhosts.sketch.queries import estimate_in_file, find_in_file
+from superhosts.sketch.sketch import Sketch
 
 KEYED = Part(0)
 KINDS = ["int64", "text"]

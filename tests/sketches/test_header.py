@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 import superhosts as sh
 from forging import bundle, columns, forge, frame, make, take_apart
+from superhosts.core.fields import FieldError
+from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.fields import FieldError
-from superhosts.pairs import HostFormat
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.grammar import read_fields
-from superhosts.sketches.header import MOST_NOTES, read_header
+from superhosts.sketch.grammar import read_fields
+from superhosts.sketch.header import MOST_NOTES, read_header
+from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 ODD: list[Any] = [

@@ -13,8 +13,8 @@ import pytest
 
 import superhosts as sh
 from commands import Run
+from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import UsageError
-from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat, Scheme

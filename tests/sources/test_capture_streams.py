@@ -17,8 +17,8 @@ import zstandard
 
 import packets as p
 from frames import V4, T, mixed, mixed_pcapng, rows, write
+from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
 from superhosts.sources.capture import open_capture
 
 PLAIN = p.ethernet(0x0800, V4)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
-from superhosts.sources.synthetic import SyntheticSource
-from superhosts.synthetic import loops as synth_loops
-from superhosts.synthetic import model as synth_model
-from superhosts.synthetic.traffic import Traffic, packet_blocks, window_flows, window_hosts, window_packets
-from superhosts.units import SECOND
+from superhosts.sources.synth import SyntheticSource
+from superhosts.sources.synthetic import loops as synth_loops
+from superhosts.sources.synthetic import model as synth_model
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks, window_flows, window_hosts, window_packets
 
 SMALL = Traffic(flows=30_000, packets=90_000, super_hosts=8, windows=2)
 BOTH = Traffic(flows=60_000, packets=400_000, super_hosts=9, windows=2, family="both", seed=5)

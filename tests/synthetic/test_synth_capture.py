@@ -14,10 +14,10 @@ import pytest
 import zstandard
 
 from faults import full_disk
+from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import OutputError, UsageError
-from superhosts.pairs import PacketBatch, PacketBlock
-from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 TRAFFIC = Traffic(flows=3000, packets=9000, super_hosts=1, windows=2, family="both")
 Packet = tuple[int, str, str]

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from places import ROOT
-from superhosts.alerts.alert import Alert
 from superhosts.cli._folderview import site_list
-from superhosts.pairs import Window
-from superhosts.selection import Selection
-from superhosts.top.app import TopApp
-from superhosts.top.feed import LocalFeed
-from superhosts.views.board import Board, Shown, points_of
-from superhosts.views.view import View
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
+from superhosts.output.alerts.alert import Alert
+from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.feed import LocalFeed
+from superhosts.ui.views.board import Board, Shown, points_of
+from superhosts.ui.views.view import View
 from waiting import DEADLINE
 
 NOON = 1_794_657_600 * 10**9  # 2026-11-14T12:00:00Z

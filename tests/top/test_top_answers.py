@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from superhosts.top.answers import ANSWERS, check_answer
-from superhosts.top.columns import header_line, host_line, lay_out
-from superhosts.top.feed import LocalFeed, Looker
-from superhosts.top.heading import Where, status_line, title_line, why_empty
-from superhosts.top.hostpage import host_page, page_title
-from superhosts.top.hosts import filtered, host_rows, ordered
-from superhosts.top.lists import alert_items, list_table, site_items
-from superhosts.views.board import Board
+from superhosts.ui.top.answers import ANSWERS, check_answer
+from superhosts.ui.top.columns import header_line, host_line, lay_out
+from superhosts.ui.top.feed import LocalFeed, Looker
+from superhosts.ui.top.heading import Where, status_line, title_line, why_empty
+from superhosts.ui.top.hostpage import host_page, page_title
+from superhosts.ui.top.hosts import filtered, host_rows, ordered
+from superhosts.ui.top.lists import alert_items, list_table, site_items
+from superhosts.ui.views.board import Board
 from top.scene import HOSTS, WINDOWS, make_view, shown
 
 WRONG = [None, "x", -1, 1e300, float("nan"), True, [], {}, [None], {"a": None}]

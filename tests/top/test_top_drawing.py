@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from superhosts.reports.table import INTERVAL
-from superhosts.top.columns import MARK, header_line, host_line, lay_out, peers_text
-from superhosts.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
-from superhosts.top.feed import Snapshot
-from superhosts.top.heading import Where, status_line, title_line
-from superhosts.top.hostpage import host_page
-from superhosts.top.hosts import filtered, host_rows, ordered
-from superhosts.top.lists import alert_items, list_table, site_items
+from superhosts.output.table import INTERVAL
+from superhosts.ui.top.columns import MARK, header_line, host_line, lay_out, peers_text
+from superhosts.ui.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
+from superhosts.ui.top.feed import Snapshot
+from superhosts.ui.top.heading import Where, status_line, title_line
+from superhosts.ui.top.hostpage import host_page
+from superhosts.ui.top.hosts import filtered, host_rows, ordered
+from superhosts.ui.top.lists import alert_items, list_table, site_items
 from top.scene import HOSTS, row
 
 

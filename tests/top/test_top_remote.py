@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from dashboards import serving
-from superhosts.alerts.store import AlertStore
 from superhosts.errors import UsageError
-from superhosts.top import app as program
-from superhosts.top import remote
-from superhosts.top.app import TopApp
-from superhosts.top.feed import LinkError
-from superhosts.top.remote import RefusedLinkError, RemoteFeed
-from superhosts.views.folder import LONGEST_PAST, BusyError, SketchFolder
+from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top import app as program
+from superhosts.ui.top import remote
+from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.feed import LinkError
+from superhosts.ui.top.remote import RefusedLinkError, RemoteFeed
+from superhosts.ui.views.folder import LONGEST_PAST, BusyError, SketchFolder
 from top import scene
 from top.scene import make_view, ready, shown
 from waiting import wait_for

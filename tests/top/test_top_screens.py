@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from superhosts.alerts.store import AlertStore
-from superhosts.pairs import Window
-from superhosts.selection import Selection
-from superhosts.top import app as program
-from superhosts.top.app import TopApp
-from superhosts.top.feed import LinkError, LocalFeed
-from superhosts.top.grid import Grid, Line
-from superhosts.top.screens import AlertsScreen, AskingScreen, HostScreen, ListScreen, SitesScreen
-from superhosts.views.board import Board, Shown, points_of
-from superhosts.views.folder import BusyError
-from superhosts.views.view import View
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
+from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top import app as program
+from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.feed import LinkError, LocalFeed
+from superhosts.ui.top.grid import Grid, Line
+from superhosts.ui.top.screens import AlertsScreen, AskingScreen, HostScreen, ListScreen, SitesScreen
+from superhosts.ui.views.board import Board, Shown, points_of
+from superhosts.ui.views.folder import BusyError
+from superhosts.ui.views.view import View
 from top import scene
 from top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
 
@@ -595,7 +595,7 @@ def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.
 
 
 def test_windows_are_listed_again_only_when_one_was_added() -> None:
-    from superhosts.top.feed import Looker
+    from superhosts.ui.top.feed import Looker
 
     view, now, asked = make_view(3), [0.0], []
     feed = LocalFeed(view)

@@ -23,7 +23,7 @@ import packets as p
 from cli.test_hosts import NOON, save
 from dashboards import serving
 from netns import namespace
-from superhosts.views.filling import AGAIN
+from superhosts.ui.views.filling import AGAIN
 from top.scene import make_view
 from traffic import MINUTES, talk, three_windows, write
 from waiting import DEADLINE, wait_for

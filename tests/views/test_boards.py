@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from superhosts.pairs import Window
-from superhosts.reports.base import Report
-from superhosts.views import board as boards
-from superhosts.views.board import Board
+from superhosts.core.pairs import Window
+from superhosts.output.base import Report
+from superhosts.ui.views import board as boards
+from superhosts.ui.views.board import Board
 
 LENGTH = 300 * 10**9
 

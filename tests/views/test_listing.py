@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cli.test_hosts import NOON, save
-from superhosts.views import listing
-from superhosts.views.listing import Listing
+from superhosts.ui.views import listing
+from superhosts.ui.views.listing import Listing
 
 HOUR = 3600
 

@@ -10,18 +10,18 @@ import pytest
 
 import superhosts as sh
 from cli.test_hosts import NOON, save
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.store import AlertStore
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
 from superhosts.errors import UsageError
-from superhosts.pairs import Window
-from superhosts.reports.base import Report
-from superhosts.selection import Selection
-from superhosts.views import board as boards
-from superhosts.views import folder as folders
-from superhosts.views.board import Board, Shown, shown_of
-from superhosts.views.filling import Filling
-from superhosts.views.folder import BusyError, Question, SketchFolder
-from superhosts.views.view import CLOSED_ALERTS, View, accuracy
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import Report
+from superhosts.ui.views import board as boards
+from superhosts.ui.views import folder as folders
+from superhosts.ui.views.board import Board, Shown, shown_of
+from superhosts.ui.views.filling import Filling
+from superhosts.ui.views.folder import BusyError, Question, SketchFolder
+from superhosts.ui.views.view import CLOSED_ALERTS, View, accuracy
 from traffic import MINUTES
 
 WANTED = Selection(100.0)

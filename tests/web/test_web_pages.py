@@ -16,16 +16,16 @@ from commands import Run
 from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_at, serving
 from superhosts.cli._folderview import folder_view
 from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.core.pairs import Part
+from superhosts.core.selection import Selection
 from superhosts.fleet.roster import WRONG
-from superhosts.pairs import Part
-from superhosts.selection import Selection
-from superhosts.top.hosts import filtered, host_rows
-from superhosts.views.board import MOST_WINDOWS, Board
-from superhosts.views.folder import SketchFolder
-from superhosts.views.view import View
-from superhosts.web.access import Access
-from superhosts.web.answers import LONGEST_WHY
-from superhosts.web.server import WebServer
+from superhosts.ui.top.hosts import filtered, host_rows
+from superhosts.ui.views.board import MOST_WINDOWS, Board
+from superhosts.ui.views.folder import SketchFolder
+from superhosts.ui.views.view import View
+from superhosts.ui.web.access import Access
+from superhosts.ui.web.answers import LONGEST_WHY
+from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -701,7 +701,7 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
 
 
 def _no_state() -> object:
-    from superhosts.metrics.windows import PartState
+    from superhosts.ui.metrics.windows import PartState
 
     return PartState()
 

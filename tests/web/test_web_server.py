@@ -21,15 +21,15 @@ from starlette.types import Message
 
 from cli.test_hosts import NOON
 from dashboards import LENGTH, Shown, report, rows_of, serving
+from superhosts.core.selection import Selection
 from superhosts.errors import UsageError
-from superhosts.metrics.address import Place
-from superhosts.selection import Selection
-from superhosts.views.board import Board
-from superhosts.views.view import View
-from superhosts.web import app, changes, pages, server
-from superhosts.web.access import Access, is_loopback
-from superhosts.web.answers import LONGEST_WHY
-from superhosts.web.server import WebServer
+from superhosts.ui.metrics.address import Place
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.view import View
+from superhosts.ui.web import app, changes, pages, server
+from superhosts.ui.web.access import Access, is_loopback
+from superhosts.ui.web.answers import LONGEST_WHY
+from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
 TOKEN = "a-token-of-more-than-16-characters"
@@ -687,9 +687,9 @@ def test_it_closes_while_a_question_runs() -> None:
 ENDING = """
 import threading, urllib.request
 from dashboards import serving
-from superhosts.selection import Selection
-from superhosts.views.board import Board
-from superhosts.views.view import View
+from superhosts.core.selection import Selection
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.view import View
 
 view, asked = View("", Board(), lambda: Selection(1.0)), threading.Event()
 view.host = lambda *_: (asked.set(), threading.Event().wait())

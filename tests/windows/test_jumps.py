@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.pairs import PacketBatch
-from superhosts.units import SECOND
-from superhosts.windows.events import Closed, Event, Piece, PutOff
-from superhosts.windows.held import Limits
-from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import TumblingWindows
+from superhosts.core.pairs import PacketBatch
+from superhosts.core.units import SECOND
+from superhosts.pipeline.windows.events import Closed, Event, Piece, PutOff
+from superhosts.pipeline.windows.held import Limits
+from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows.tumbling import TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND

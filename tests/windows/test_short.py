@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from superhosts.pairs import PacketBatch, Window
-from superhosts.units import SECOND
-from superhosts.windows.events import Closed, Piece
-from superhosts.windows.tumbling import TumblingWindows
+from superhosts.core.pairs import PacketBatch, Window
+from superhosts.core.units import SECOND
+from superhosts.pipeline.windows.events import Closed, Piece
+from superhosts.pipeline.windows.tumbling import TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.pairs import PacketBatch, Window
-from superhosts.units import SECOND
-from superhosts.windows.events import Closed, Piece, PutOff, split_by_window
-from superhosts.windows.tumbling import SETTLE, TumblingWindows
+from superhosts.core.pairs import PacketBatch, Window
+from superhosts.core.units import SECOND
+from superhosts.pipeline.windows.events import Closed, Piece, PutOff, split_by_window
+from superhosts.pipeline.windows.tumbling import SETTLE, TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes

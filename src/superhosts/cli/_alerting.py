@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from superhosts.alerts.allowing import AllowList, never_act
-from superhosts.alerts.configured import rules_of
-from superhosts.alerts.desk import ALERT_COLUMNS, AlertDesk
-from superhosts.alerts.machine import Policy
-from superhosts.alerts.rules import Rule
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._config import read_config
 from superhosts.cli._console import tell
 from superhosts.cli._options import AlertOptions
+from superhosts.core.pairs import Part
+from superhosts.core.selection import Selection
+from superhosts.core.text import counted
 from superhosts.errors import UsageError
-from superhosts.pairs import Part
+from superhosts.output.alerts.allowing import AllowList, never_act
+from superhosts.output.alerts.configured import rules_of
+from superhosts.output.alerts.desk import ALERT_COLUMNS, AlertDesk
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.base import RunKind
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.opening import OutputOptions, open_each
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RunKind
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.opening import OutputOptions, open_each
-from superhosts.selection import Selection
-from superhosts.text import counted
 
 
 def policy_of(

@@ -31,10 +31,10 @@ def _python() -> Answer:
 
 
 def _cpu() -> Answer:
-    from superhosts.device import thread_count
-    from superhosts.memory import memory_of_machine
-    from superhosts.text import counted
-    from superhosts.units import format_size
+    from superhosts.core.device import thread_count
+    from superhosts.core.text import counted
+    from superhosts.core.units import format_size
+    from superhosts.jit.memory import memory_of_machine
 
     return OK, f"{counted(thread_count(), 'thread')}, {format_size(memory_of_machine())} of memory"
 
@@ -129,7 +129,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.compiled import WAY_OUT, cache_folder, distrusted, is_cold
+    from superhosts.jit.compiled import WAY_OUT, cache_folder, distrusted, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
@@ -143,7 +143,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
 
 def _key() -> Answer:
     from superhosts.cli._keys import next_key
-    from superhosts.keys import find_key
+    from superhosts.core.keys import find_key
 
     chosen = find_key()
     if chosen is None:
@@ -178,7 +178,7 @@ def small_cube(device: str, memory: str = MEMORY) -> Cube:
 
 def _gpu() -> Answer:
     """Ask the driver directly, which needs no other package."""
-    from superhosts.device import cuda_driver
+    from superhosts.core.device import cuda_driver
 
     driver = cuda_driver()
     if driver is None:
@@ -195,7 +195,7 @@ def _gpu() -> Answer:
 def _describe(driver: Any, number: int) -> str:
     import ctypes
 
-    from superhosts.units import format_size
+    from superhosts.core.units import format_size
 
     gpu = _ask(driver.cuDeviceGet, number)
     name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
@@ -220,7 +220,7 @@ def _ask(call: Any, *arguments: int) -> int:
 def _gpu_packages() -> Answer:
     from importlib.metadata import PackageNotFoundError, version
 
-    from superhosts.device import INSTALL
+    from superhosts.core.device import INSTALL
 
     found, missing = [], []
     for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
@@ -241,7 +241,7 @@ def gpu_check(memory: str = MEMORY) -> Answer:
     """Return whether cubes of this memory are the same on all GPUs and on the CPU; compile what default cubes need."""
     from functools import partial
 
-    from superhosts.device import choose_device, cuda_problem, gpus_of
+    from superhosts.core.device import choose_device, cuda_problem, gpus_of
 
     if cuda_problem() is not None:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
@@ -255,7 +255,7 @@ def compile_kernels(gpus: list[int], text: str) -> Answer:
 
     Device "auto" uses a GPU only if they are on disk.
     """
-    from superhosts.defaults import IPV6_PREFIX
+    from superhosts.core.defaults import IPV6_PREFIX
     from superhosts.detectors.cube import Cube
 
     try:
@@ -269,7 +269,7 @@ def compile_kernels(gpus: list[int], text: str) -> Answer:
 
 def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
     """Return whether the small cubes that `make` makes on GPUs are equal to the one on the CPU."""
-    from superhosts.device import INSTALL, simulated
+    from superhosts.core.device import INSTALL, simulated
 
     try:
         truth = make("cpu")

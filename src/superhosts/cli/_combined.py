@@ -19,17 +19,17 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import Edge
 from superhosts.cli.usage.hub import Hub
-from superhosts.defaults import EVIDENCE_PAIRS
+from superhosts.core.defaults import EVIDENCE_PAIRS
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND, format_duration, parse_duration, parse_size
 from superhosts.errors import UsageError
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.parcels import check_site
+from superhosts.output.base import RUN_THAT_ENDS, RunKind
+from superhosts.output.opening import OutputOptions, check_addresses
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RUN_THAT_ENDS, RunKind
-from superhosts.reports.opening import OutputOptions, check_addresses
-from superhosts.text import counted
-from superhosts.units import SECOND, format_duration, parse_duration, parse_size
 
 
 def check_together(command: str, options: Any, config: Path) -> None:

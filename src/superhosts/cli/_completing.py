@@ -75,7 +75,7 @@ def _names_in(help: str) -> list[str]:
 def _sites_of_sketches(ctx: typer.Context) -> list[str]:
     """Return the sites of the sketches that the command line names."""
     from superhosts.cli._sketches import find_sketches
-    from superhosts.sketches.saved import describe
+    from superhosts.sketch.saved import describe
 
     with contextlib.redirect_stderr(io.StringIO()):  # A message would be written into the line that is being typed.
         # Behind an option without its value, words are not yet assigned to arguments.

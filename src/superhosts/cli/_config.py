@@ -6,7 +6,7 @@
     [hub]                             # for one command
     state = "/var/lib/superhosts/hub"
 
-    [[rule]]                          # of alerts, see `superhosts.alerts.rules`
+    [[rule]]                          # of alerts, see `superhosts.output.alerts.rules`
     name = "scan-out"
     direction = "unanswered"
     threshold = 500
@@ -28,8 +28,8 @@ from typing import Any
 import typer
 from typer.core import TyperArgument
 
+from superhosts.core.text import printable
 from superhosts.errors import UsageError
-from superhosts.text import printable
 
 COMMANDS = ("scan", "watch", "edge", "hub")  # that have a table
 RULES = "rule"

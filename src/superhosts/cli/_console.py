@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import typer
 
-from superhosts.compiling import before_compiling, is_tested, tell_seconds
+from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
+from superhosts.core.text import printable
 from superhosts.errors import use_tracebacks
-from superhosts.notices import ERROR, LONGEST, Notice, json_line, text_line
-from superhosts.reports.streams import ERASE
-from superhosts.text import printable
+from superhosts.jit.compiling import before_compiling, is_tested, tell_seconds
+from superhosts.output.streams import ERASE
 
 
 class Log(Protocol):

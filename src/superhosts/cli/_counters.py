@@ -6,8 +6,8 @@ import json
 
 from superhosts.cli._options import ResultOptions
 from superhosts.cli._summary import RunTotals
+from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.errors import OutputError, UsageError
-from superhosts.replacing import output_errors, replaceable, replacing
 
 STANDARD_OUTPUT = "-"
 

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._console import tell
 from superhosts.cli._folderview import follow_folder, site_list
 from superhosts.cli._options import AlertOptions, DashboardOptions, check_no_conflict
 from superhosts.cli._token import read_token
-from superhosts.durable import exposure_warning, write_private
+from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.notices import Notice
 from superhosts.errors import MissingExtraError, OutputError
-from superhosts.metrics.address import parse_place
-from superhosts.notices import Notice
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.fanout import Destinations
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.fanout import Destinations
-from superhosts.views.board import Board
-from superhosts.views.folder import SketchFolder
-from superhosts.views.view import View
-from superhosts.web.access import LEAST_TOKEN, Access, is_loopback, new_token
+from superhosts.ui.metrics.address import parse_place
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.folder import SketchFolder
+from superhosts.ui.views.view import View
+from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 
 if TYPE_CHECKING:
     from superhosts.cli._monitoring import Monitor
@@ -99,7 +99,7 @@ class Dashboard:
     @contextmanager
     def serving(self, view: View, *, state: Path | None = None, follow: bool = False) -> Iterator[None]:
         """Serve a view while the context is open; `follow`: sketches that come into its folder are shown, too."""
-        from superhosts.web.server import WebServer
+        from superhosts.ui.web.server import WebServer
 
         assert self._place is not None
         token, where = self._token(state)

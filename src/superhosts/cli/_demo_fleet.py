@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from superhosts import defaults
 from superhosts.cli._console import say
+from superhosts.core import defaults
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.keys import PUBLIC
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted
 from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.fleet.nats.setup import find_server, free_port
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.keys import PUBLIC
-from superhosts.pairs import Window
+from superhosts.output.rows import known_peers
+from superhosts.output.table import interval, peers_text
+from superhosts.output.terminal import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rows import known_peers
-from superhosts.reports.table import interval, peers_text
-from superhosts.reports.terminal import OutputConsole
-from superhosts.sketches.bundle import load
+from superhosts.sketch.sketch import load
 from superhosts.sources.opening import open_inputs
-from superhosts.text import counted
 
 SITES = ("ams", "fra", "nyc")
 WINDOWS = 3

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
+from superhosts.core.lens import Lens
+from superhosts.core.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part
+from superhosts.core.prefixes import parse_networks
+from superhosts.core.results import SuperHosts
+from superhosts.core.selection import Searchable
 from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
-from superhosts.lens import Lens
-from superhosts.network import Network
-from superhosts.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part
-from superhosts.prefixes import parse_networks
-from superhosts.results import SuperHosts
-from superhosts.selection import Searchable
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.contacts import Unanswered, with_unanswered
+from superhosts.pipeline.network import Network
+from superhosts.sketch.contacts import Unanswered, with_unanswered
+from superhosts.sketch.sketch import Sketch
 
 MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
 

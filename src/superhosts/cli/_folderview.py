@@ -8,22 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from superhosts.alerts.store import AlertStore
-from superhosts.annotating.annotator import Annotator
 from superhosts.cli._console import tell
 from superhosts.cli._keys import given_key
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.cli._outputs import naming_of
 from superhosts.cli._service import STATUS
+from superhosts.core.durable import read_json
+from superhosts.core.selection import Selection
 from superhosts.detectors.arguments import check_threshold
-from superhosts.durable import read_json
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.fleet.roster import is_wrong
-from superhosts.selection import Selection
-from superhosts.views.board import Board
-from superhosts.views.folder import SketchFolder
-from superhosts.views.naming import unchanged
-from superhosts.views.view import Json, View
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.names.annotator import Annotator
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.folder import SketchFolder
+from superhosts.ui.views.naming import unchanged
+from superhosts.ui.views.view import Json, View
 
 ALERT_FILES = ("alerts.db", "alerts.sqlite")
 REST = 0.2  # of the time that a question took: nobody counts packets in this process

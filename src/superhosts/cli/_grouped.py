@@ -14,18 +14,18 @@ import numpy as np
 
 from superhosts.cli._console import say
 from superhosts.cli._rowinput import RowInput
-from superhosts.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.pairs import PacketBlock, Window
+from superhosts.core.text import counted
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock, Window
+from superhosts.output.rowformats import encode_length, encode_value
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rowformats import encode_length, encode_value
-from superhosts.reports.rows import make_rows
 from superhosts.sources.tables.mapping import resolve
 from superhosts.sources.tables.rowbinary import RowBytes, read_length
 from superhosts.sources.tables.rowbinary_loops import Places, read_addresses, walk
 from superhosts.sources.tables.rowbinary_schema import TEXT_WIDTH, Field
-from superhosts.text import counted
 
 
 def answer_groups(

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted, printable
+from superhosts.core.times import window_span
+from superhosts.core.units import parse_duration
 from superhosts.errors import UsageError
-from superhosts.pairs import Window
-from superhosts.sketches.saved import SavedSketch
-from superhosts.text import counted, printable
-from superhosts.times import window_span
-from superhosts.units import parse_duration
+from superhosts.sketch.saved import SavedSketch
 
 
 class Group(NamedTuple):

@@ -12,12 +12,12 @@ from superhosts.cli._keys import fleet_key
 from superhosts.cli._links import connect_to
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli.usage.edge import Edge
-from superhosts.durable import exposure_warning
+from superhosts.core.durable import exposure_warning
+from superhosts.core.hashing import check_secret
+from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.joining import unpack
 from superhosts.fleet.nats.token import LONGEST, Token
-from superhosts.hashing import check_secret
-from superhosts.keys import VARIABLE
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions

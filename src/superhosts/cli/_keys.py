@@ -1,14 +1,14 @@
-"""Which key a command uses, and what people must know about it. `superhosts.keys` explains the order."""
+"""Which key a command uses, and what people must know about it. `superhosts.core.keys` explains the order."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from superhosts.cli._console import tell
-from superhosts.durable import exposure_warning
+from superhosts.core.durable import exposure_warning
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint, secret_of
+from superhosts.core.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 from superhosts.errors import UsageError
-from superhosts.hashing import DEFAULT_KEY, fingerprint, secret_of
-from superhosts.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 
 MAKE_ONE = "give one with --key-file (superhosts key new FILE makes one)"
 

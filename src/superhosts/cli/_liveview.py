@@ -17,15 +17,15 @@ from rich.live import Live
 from rich.text import Text
 
 from superhosts.cli._reports import report_of
-from superhosts.memory import memory_used
-from superhosts.pairs import Window
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted, printable, short_rate
+from superhosts.core.units import SECOND, format_size
+from superhosts.jit.memory import memory_used
+from superhosts.output.base import Report
+from superhosts.output.rows import Row
+from superhosts.output.table import body_lines, cells_of, columns_of, header_line, widths_of
+from superhosts.output.terminal import OutputConsole, Terminal, width_of
 from superhosts.pipeline.scan import Scan
-from superhosts.reports.base import Report
-from superhosts.reports.rows import Row
-from superhosts.reports.table import body_lines, cells_of, columns_of, header_line, widths_of
-from superhosts.reports.terminal import OutputConsole, Terminal, width_of
-from superhosts.text import counted, printable, short_rate
-from superhosts.units import SECOND, format_size
 
 REDRAWN = 0.5  # seconds between two drawings
 SHARE = 20  # of the time, one part is spent on questions at most

@@ -10,13 +10,13 @@ from superhosts.cli._console import log_status, show_tracebacks, tell
 from superhosts.cli._options import ServiceOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli._systemd import ServiceManager
-from superhosts.metrics.address import parse_place
-from superhosts.metrics.health import Health
-from superhosts.metrics.readings import Reading, of_log, of_program, of_reloads, of_windows
-from superhosts.metrics.serving import check_installed, open_endpoint
-from superhosts.metrics.windows import LastWindow
-from superhosts.notices import Notice
-from superhosts.text import counted
+from superhosts.core.notices import Notice
+from superhosts.core.text import counted
+from superhosts.ui.metrics.address import parse_place
+from superhosts.ui.metrics.health import Health
+from superhosts.ui.metrics.readings import Reading, of_log, of_program, of_reloads, of_windows
+from superhosts.ui.metrics.serving import check_installed, open_endpoint
+from superhosts.ui.metrics.windows import LastWindow
 
 
 class Monitor:

@@ -14,7 +14,8 @@ from superhosts.cli._console import tell
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
-from superhosts.durable import exposure_warning
+from superhosts.core.durable import exposure_warning
+from superhosts.core.units import parse_size
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.identity import own_identity
@@ -23,7 +24,6 @@ from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
 from superhosts.fleet.quotas import Quotas
-from superhosts.units import parse_size
 
 __all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from superhosts.alerts.desk import AlertDesk
 from superhosts.cli._console import tell
 from superhosts.cli._monitoring import Monitor
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import reloaded_by_sighup
 from superhosts.cli._summary import REASONS
 from superhosts.cli._views import View
+from superhosts.core.text import counted
 from superhosts.fleet.backlog import Backlog
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.hub import Hub
@@ -22,14 +22,14 @@ from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
-from superhosts.metrics import readings
-from superhosts.metrics.readings import Reading
-from superhosts.metrics.sites import Sites
+from superhosts.output.alerts.desk import AlertDesk
+from superhosts.output.base import Destination, Report
+from superhosts.output.fanout import Destinations
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import Scan
-from superhosts.reports.base import Destination, Report
-from superhosts.reports.fanout import Destinations
-from superhosts.text import counted
+from superhosts.ui.metrics import readings
+from superhosts.ui.metrics.readings import Reading
+from superhosts.ui.metrics.sites import Sites
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:

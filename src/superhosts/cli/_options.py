@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._config import use_config
 from superhosts.cli._tables import TableInputOptions
 from superhosts.cli._values import (
@@ -35,6 +34,7 @@ from superhosts.cli._values import (
     parse_whole,
     split_commas,
 )
+from superhosts.core import defaults
 from superhosts.errors import UsageError
 
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.

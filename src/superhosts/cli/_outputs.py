@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from superhosts.annotating.annotator import NO_NAMES, NamingOptions
 from superhosts.cli._console import tell
 from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOptions, ScanResultOptions
 from superhosts.cli._values import parse_seconds
-from superhosts.reports.delivery import DeliveryOptions
-from superhosts.reports.opening import OutputOptions
-from superhosts.units import parse_size
+from superhosts.core.units import parse_size
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.names.annotator import NO_NAMES, NamingOptions
+from superhosts.output.opening import OutputOptions
 
 
 def output_options(options: ResultOptions, *, site: str = "", state: Path | None = None) -> OutputOptions:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from superhosts.cli._console import command_line
+from superhosts.core.selection import Selection
+from superhosts.core.text import counted
+from superhosts.core.units import format_size
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.evaluation.drawing import Note, caption, key_words
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.text import counted
-from superhosts.units import format_size
+from superhosts.lab.drawing import Note, caption, key_words
+from superhosts.sketch.sketch import Sketch
 
 
 class SketchFacts:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from superhosts.cli._console import say
-from superhosts.stopwatch import STAGES, WAITING, Profile, Spent, process_age, timing
-from superhosts.text import counted
+from superhosts.core.stopwatch import STAGES, WAITING, Profile, Spent, process_age, timing
+from superhosts.core.text import counted
 
 MOST_COLUMNS = 8  # threads with a column of their own
 LONGEST_NAME = 20  # characters of a thread's name

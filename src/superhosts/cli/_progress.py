@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from superhosts.cli._console import say, show_status
+from superhosts.core.text import short_rate
 from superhosts.sources.base import Source
-from superhosts.text import short_rate
 
 Item = TypeVar("Item")
 REDRAWN = 0.1  # seconds between two drawings of a bar

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from superhosts.alerts.desk import ALERT_COLUMNS, AlertDesk
-from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import tell_rules
 from superhosts.cli._console import tell
 from superhosts.cli._loading import options_now
 from superhosts.errors import OutputError
-from superhosts.reports.base import Destination, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import OutputOptions, open_each
+from superhosts.output.alerts.desk import ALERT_COLUMNS, AlertDesk
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.base import Destination, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import OutputOptions, open_each
 
 RELOADED = "rules, thresholds and destinations"
 CHANGEABLE = {"threshold", "top", "allow", "never_act", "alert_cap", "alert_to", "output", "config"}

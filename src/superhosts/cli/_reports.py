@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from superhosts.evidence.verdicts import judge_of
+from superhosts.core.text import counted
+from superhosts.output.base import Report
+from superhosts.output.rows import make_rows
+from superhosts.output.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Report
-from superhosts.reports.rows import make_rows
-from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.text import counted
+from superhosts.sketch.evidence.verdicts import judge_of
 
 
 def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:

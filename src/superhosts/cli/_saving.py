@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from superhosts.cli._console import say
-from superhosts.durable import make_folder
+from superhosts.core.durable import make_folder
+from superhosts.core.names import FILE_NAME_RULE, is_file_name
+from superhosts.core.pairs import Part, Window
+from superhosts.core.text import printable
+from superhosts.core.times import compact_time, window_name
+from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
-from superhosts.names import FILE_NAME_RULE, is_file_name
-from superhosts.pairs import Part, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import read_header
-from superhosts.sketches.saved import merge_named
-from superhosts.text import printable
-from superhosts.times import compact_time, window_name
-from superhosts.units import SECOND
+from superhosts.sketch.header import read_header
+from superhosts.sketch.saved import merge_named
+from superhosts.sketch.sketch import Sketch
 
 
 def prepare_folder(folder: Path, site: str) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 from superhosts.cli._console import has_log, rendered, say_traceback, tell, use_log
 from superhosts.cli._systemd import ServiceManager
-from superhosts.durable import set_aside_and_report, write_json
+from superhosts.core.durable import set_aside_and_report, write_json
+from superhosts.core.notices import Notice
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.notices import Notice
-from superhosts.reports.background import Log
-from superhosts.reports.streams import raw_stream
+from superhosts.output.background import Log
+from superhosts.output.streams import raw_stream
 
 STATUS = "status.json"  # of an edge or a hub, in its folder
 STATUS_SECONDS = 5.0  # between two writes of the status file

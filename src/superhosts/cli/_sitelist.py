@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
+from superhosts.core.text import printable
+from superhosts.core.times import iso_time
+from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.enrolment import Enrolment, Outgoing
 from superhosts.fleet.roster import is_wrong
-from superhosts.text import printable
-from superhosts.times import iso_time
-from superhosts.units import SECOND, format_size
 
 NUMBERS = ("spool_sketches", "spool_bytes", "accepted", "refused", "slowed")
 MISSING = "-"

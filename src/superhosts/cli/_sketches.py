@@ -11,12 +11,12 @@ from typing import Any
 
 from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND, parse_duration
+from superhosts.core.zone import shows_local
 from superhosts.errors import InputError, UsageError
-from superhosts.sketches.saved import describe
+from superhosts.sketch.saved import describe
 from superhosts.sources.finding import match_pattern
-from superhosts.text import counted
-from superhosts.units import SECOND, parse_duration
-from superhosts.zone import shows_local
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.cli._console import say
-from superhosts.notices import Notice
+from superhosts.core.notices import Notice
+from superhosts.core.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
+from superhosts.core.text import counted, short_rate
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
-from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
-from superhosts.text import counted, short_rate
 
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
 # Why packets did not become pairs, by the name of the counter.

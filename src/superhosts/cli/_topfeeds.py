@@ -14,7 +14,6 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from superhosts.annotating.annotator import Annotator
 from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import OUT_OF_MEMORY, fail_with, say
 from superhosts.cli._folderview import folder_view, follow_folder
@@ -28,21 +27,22 @@ from superhosts.cli._token import read_token
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
 from superhosts.cli.usage.top import Top
+from superhosts.core.notices import ERROR, Notice
+from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.notices import ERROR, Notice
+from superhosts.output.base import Report
+from superhosts.output.fanout import Destinations
+from superhosts.output.names.annotator import Annotator
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Report
-from superhosts.reports.fanout import Destinations
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.opening import open_inputs
-from superhosts.text import printable
-from superhosts.top.feed import Feed, LocalFeed
-from superhosts.top.remote import RemoteFeed
-from superhosts.views.board import Board
-from superhosts.views.view import View
+from superhosts.ui.top.feed import Feed, LocalFeed
+from superhosts.ui.top.remote import RemoteFeed
+from superhosts.ui.views.board import Board
+from superhosts.ui.views.view import View
 
 OPEN = "open"  # a note on a window that is not over
 ENDED = "the input has ended"

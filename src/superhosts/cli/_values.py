@@ -10,10 +10,10 @@ from typing import Any
 
 import typer
 
-from superhosts import device
+from superhosts.core import device
+from superhosts.core.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
 from superhosts.errors import UsageError
-from superhosts.metrics.address import parse_place
-from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
+from superhosts.ui.metrics.address import parse_place
 
 
 def parse_threshold(text: str | float) -> float:

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from superhosts.cli._progress import ScanProgress
+from superhosts.output.base import Report
 from superhosts.pipeline.scan import Scan
-from superhosts.reports.base import Report
 
 
 class View(Protocol):

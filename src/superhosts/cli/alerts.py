@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from superhosts.alerts.alert import QUIET, Alert
-from superhosts.alerts.rules import check_name
-from superhosts.alerts.store import AlertStore
 from superhosts.cli._console import say
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.alerts import Export, List, Mute, Show
+from superhosts.core.text import printable
+from superhosts.core.times import iso_time, shown_time
 from superhosts.errors import UsageError
-from superhosts.text import printable
-from superhosts.times import iso_time, shown_time
+from superhosts.output.alerts.alert import QUIET, Alert
+from superhosts.output.alerts.rules import check_name
+from superhosts.output.alerts.store import AlertStore
 
 
 def list_alerts(options: List) -> None:

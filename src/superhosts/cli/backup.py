@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from superhosts.cli._console import tell
 from superhosts.cli.usage.backup import Backup
+from superhosts.core.replacing import replaceable
+from superhosts.core.text import counted
+from superhosts.core.units import format_size
 from superhosts.errors import OutputError
 from superhosts.fleet.backup import save_state
-from superhosts.replacing import replaceable
-from superhosts.text import counted
-from superhosts.units import format_size
 
 
 def backup(options: Backup) -> None:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.batch.cluster import connect
-from superhosts.batch.run import Batch, BatchWindow, TaskError, prepare
 from superhosts.cli._console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
@@ -20,20 +18,22 @@ from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli.usage.batch import Batch as BatchOptions
+from superhosts.core.durable import copy_synced
+from superhosts.core.replacing import rename_durably, sync_folder
+from superhosts.core.text import counted
+from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
-from superhosts.durable import copy_synced
-from superhosts.engines.autogpu import DeviceWarning
+from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
+from superhosts.fleet.cluster.cluster import connect
+from superhosts.fleet.cluster.run import Batch, BatchWindow, TaskError, prepare
+from superhosts.output.base import Report, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destinations
+from superhosts.output.titles import Outcome, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.replacing import rename_durably, sync_folder
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destinations
-from superhosts.reports.titles import Outcome, which_hosts
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.opening import list_files
-from superhosts.text import counted
-from superhosts.units import parse_size
 
 
 class Place(NamedTuple):

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from superhosts import defaults
 from superhosts.cli._profile import profile_lines
 from superhosts.cli._progress import Progress
 from superhosts.cli.usage.bench import Bench
+from superhosts.core import defaults
+from superhosts.core.device import gpus_of, import_cuda, simulated, thread_count
+from superhosts.core.pairs import Addresses
+from superhosts.core.stopwatch import Profile, timing
+from superhosts.core.text import counted
+from superhosts.core.units import parse_count
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
-from superhosts.device import gpus_of, import_cuda, simulated, thread_count
-from superhosts.pairs import Addresses
-from superhosts.stopwatch import Profile, timing
-from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
-from superhosts.text import counted
-from superhosts.units import parse_count
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
 
 MEASUREMENTS = 8  # the traffic, two updates, restoring, merging, saving, the exact answer and the stages
 

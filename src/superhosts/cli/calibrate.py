@@ -15,22 +15,22 @@ from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.calibrate import Calibrate
+from superhosts.core.hashing import fingerprint, secret_of
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted
+from superhosts.core.times import shown_time
+from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.errors import SuperhostsError
-from superhosts.evaluation.calibration import Calibration, cubes_around, thresholds_below
-from superhosts.evaluation.calibration import calibrate as judge
-from superhosts.evaluation.calibrationfigure import draw_calibration
-from superhosts.evaluation.drawing import key_words, prepare_file
-from superhosts.evaluation.experiment import why_nothing
-from superhosts.evaluation.panel import Panels
-from superhosts.evaluation.scores import percent
-from superhosts.hashing import fingerprint, secret_of
-from superhosts.pairs import Window
+from superhosts.lab.calibration import Calibration, cubes_around, thresholds_below
+from superhosts.lab.calibration import calibrate as judge
+from superhosts.lab.calibrationfigure import draw_calibration
+from superhosts.lab.drawing import key_words, prepare_file
+from superhosts.lab.experiment import why_nothing
+from superhosts.lab.panel import Panels
+from superhosts.lab.scores import percent
+from superhosts.output.terminal import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan
-from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
-from superhosts.text import counted
-from superhosts.times import shown_time
-from superhosts.units import format_size, parse_share, parse_size
 
 
 def calibrate(options: Calibrate) -> None:

@@ -17,26 +17,26 @@ from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
+from superhosts.core.hashing import fingerprint, secret_of
+from superhosts.core.text import counted
+from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.base import Detector
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.evaluation.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
-from superhosts.evaluation.drawing import key_words, prepare_folder
-from superhosts.evaluation.entrants import SharedSettings, choose
-from superhosts.evaluation.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
-from superhosts.evaluation.figures import Facts, draw_comparison
-from superhosts.evaluation.panel import Makers, Outcome, Panels
-from superhosts.evaluation.scores import Estimates, joined, percent
-from superhosts.hashing import fingerprint, secret_of
+from superhosts.lab.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
+from superhosts.lab.drawing import key_words, prepare_folder
+from superhosts.lab.entrants import SharedSettings, choose
+from superhosts.lab.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
+from superhosts.lab.figures import Facts, draw_comparison
+from superhosts.lab.panel import Makers, Outcome, Panels
+from superhosts.lab.scores import Estimates, joined, percent
+from superhosts.output.base import Report, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destinations
+from superhosts.output.terminal import OutputConsole
 from superhosts.pipeline.scan import Scan
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destinations
-from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
-from superhosts.synthetic.traffic import Traffic
-from superhosts.text import counted
-from superhosts.units import format_size, parse_size
+from superhosts.sources.synthetic.traffic import Traffic
 
 COSTS = ("err", "held", "M/s", "ms", "MiB", "file")
 

@@ -11,15 +11,15 @@ import typer
 from typer.core import TyperArgument
 
 from superhosts import cli
-from superhosts.alerts.configured import rules_of
 from superhosts.cli._combined import check_together
 from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_common, checked, key_of, read_config
 from superhosts.cli._console import say
 from superhosts.cli._loading import LazyCommand
 from superhosts.cli.usage.config import Check, Init, Show
+from superhosts.core.replacing import output_errors, replacing
+from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
-from superhosts.replacing import output_errors, replacing
-from superhosts.text import counted
+from superhosts.output.alerts.configured import rules_of
 
 HEAD = """\
 # Configuration of superhosts: scan, watch, edge and hub --config FILE.

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.table import Table
 
-from superhosts import defaults
 from superhosts.cli._console import say
 from superhosts.cli._demo_fleet import show_fleet
 from superhosts.cli._options import check_no_conflict
@@ -16,12 +15,13 @@ from superhosts.cli.scan import ReportedErrors, run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.demo import Demo
 from superhosts.cli.usage.synth import Synth
+from superhosts.core import defaults
+from superhosts.core.text import counted
 from superhosts.errors import OutputError
-from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.table import interval, peers_text
-from superhosts.reports.terminal import OutputConsole
+from superhosts.output.opening import OutputOptions, open_destinations
+from superhosts.output.table import interval, peers_text
+from superhosts.output.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
-from superhosts.text import counted
 
 
 def demo(options: Demo) -> None:

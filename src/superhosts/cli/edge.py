@@ -26,7 +26,12 @@ from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
-from superhosts.durable import hold_folder
+from superhosts.core.durable import hold_folder
+from superhosts.core.hashing import fingerprint, secret_of
+from superhosts.core.notices import INFO, WARNING, Notice
+from superhosts.core.text import counted
+from superhosts.core.times import shown_time
+from superhosts.core.units import parse_size
 from superhosts.errors import RefusedError, SuperhostsError
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.link import Sender
@@ -34,20 +39,15 @@ from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
-from superhosts.hashing import fingerprint, secret_of
-from superhosts.notices import INFO, WARNING, Notice
+from superhosts.output.base import RunKind
+from superhosts.output.opening import OutputOptions, open_destinations
+from superhosts.output.rows import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RunKind
-from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.rows import columns_with
 from superhosts.sources.base import Source
 from superhosts.sources.finding import OnError
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.tables.options import TableOptions
-from superhosts.text import counted
-from superhosts.times import shown_time
-from superhosts.units import parse_size
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions

@@ -17,25 +17,25 @@ from superhosts.cli._plotting import SketchFacts
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.explain import Explain
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.text import counted, printable
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
-from superhosts.evaluation.drawing import prepare_file
-from superhosts.evaluation.hostfigures import Columns, draw_columns, draw_history, draw_hosts
-from superhosts.evidence.summary import service_text
-from superhosts.evidence.verdicts import judge_of
-from superhosts.pairs import Window
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, Row, columns_with, make_rows
-from superhosts.reports.stdout import Format
-from superhosts.reports.terminal import OutputConsole
-from superhosts.reports.timeline import print_timeline
-from superhosts.results import SuperHost, SuperHosts
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.sketches.queries import find_in_file
-from superhosts.sketches.saved import describe, joined_sites, merge_named
-from superhosts.text import counted, printable
+from superhosts.lab.drawing import prepare_file
+from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
+from superhosts.output.base import Report, RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destinations
+from superhosts.output.rows import COLUMNS, Row, columns_with, make_rows
+from superhosts.output.stdout import Format
+from superhosts.output.terminal import OutputConsole
+from superhosts.output.timeline import print_timeline
+from superhosts.sketch.evidence.summary import service_text
+from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.queries import find_in_file
+from superhosts.sketch.saved import describe, joined_sites, merge_named
+from superhosts.sketch.sketch import Sketch, load
 
 
 class Question(NamedTuple):

@@ -16,17 +16,17 @@ from superhosts.cli._plotting import SketchFacts, selected
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
+from superhosts.core.selection import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
-from superhosts.evaluation.drawing import Note, prepare_file
-from superhosts.evaluation.hostfigures import draw_hosts
-from superhosts.reports.answers import answer
-from superhosts.reports.base import Report, RunKind
-from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import COLUMNS, EVIDENCE_COLUMNS, Row
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch, load
-from superhosts.sketches.saved import SavedSketch, describe, joined_sites, merge_named
+from superhosts.lab.drawing import Note, prepare_file
+from superhosts.lab.hostfigures import draw_hosts
+from superhosts.output.answers import answer
+from superhosts.output.base import Report, RunKind
+from superhosts.output.opening import open_destinations
+from superhosts.output.rows import COLUMNS, EVIDENCE_COLUMNS, Row
+from superhosts.sketch.saved import SavedSketch, describe, joined_sites, merge_named
+from superhosts.sketch.sketch import Sketch, load
 
 
 def hosts(options: Hosts) -> None:

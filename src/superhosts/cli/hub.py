@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superhosts.alerts.machine import Policy
 from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
 from superhosts.cli._combined import hub_grid, hub_settings, hub_sites
 from superhosts.cli._console import log_status, tell
@@ -27,10 +26,16 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
+from superhosts.core.defaults import EVIDENCE_PAIRS
+from superhosts.core.durable import hold_folder, read_json
+from superhosts.core.hashing import fingerprint, secret_of
+from superhosts.core.notices import INFO, WARNING, Notice
+from superhosts.core.pairs import DIRECTIONS, SIDES
+from superhosts.core.selection import Selection
+from superhosts.core.text import counted
+from superhosts.core.times import window_name
+from superhosts.core.units import parse_count, parse_size
 from superhosts.cubefile.container import SITE_HEADER
-from superhosts.defaults import EVIDENCE_PAIRS
-from superhosts.durable import hold_folder, read_json
-from superhosts.evidence.sample import WIDTHS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
@@ -42,19 +47,14 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.roster import Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
-from superhosts.hashing import fingerprint, secret_of
-from superhosts.notices import INFO, WARNING, Notice
-from superhosts.pairs import DIRECTIONS, SIDES
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.base import RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import OutputOptions, open_destinations
+from superhosts.output.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
+from superhosts.output.titles import Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
-from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
-from superhosts.selection import Selection
-from superhosts.text import counted
-from superhosts.times import window_name
-from superhosts.units import parse_count, parse_size
+from superhosts.sketch.evidence.sample import WIDTHS
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions

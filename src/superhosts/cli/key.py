@@ -9,10 +9,10 @@ from pathlib import Path
 from superhosts.cli._console import tell
 from superhosts.cli._keys import next_key, warn_if_exposed
 from superhosts.cli.usage.key import New, Show
+from superhosts.core.hashing import fingerprint
+from superhosts.core.keys import PUBLIC, VARIABLE, find_key, own_path, write_key
+from superhosts.core.replacing import replaceable
 from superhosts.errors import OutputError, UsageError
-from superhosts.hashing import fingerprint
-from superhosts.keys import PUBLIC, VARIABLE, find_key, own_path, write_key
-from superhosts.replacing import replaceable
 
 
 def new_key(options: New) -> None:

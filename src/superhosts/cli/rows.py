@@ -16,12 +16,12 @@ from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.rows import RowOptions, Rows
 from superhosts.errors import OutputError, UsageError
+from superhosts.output.rowformats import FORMATS, RowWriter, check_columns
+from superhosts.output.rows import Row, make_rows
+from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.rowformats import FORMATS, RowWriter, check_columns
-from superhosts.reports.rows import Row, make_rows
-from superhosts.reports.streams import ClosedOutput, silence_stdout, stdout_error
 
 WRITTEN = "JSONEachRow"  # in place of a format that is only read
 PIPE_BYTES = 1 << 20  # that a pipe should hold: the default of 64 KiB makes sixteen times as many small reads

@@ -24,24 +24,24 @@ from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
 from superhosts.cli._views import ProgressView, View
 from superhosts.cli.usage.scan import Scan as ScanOptions
+from superhosts.core.device import choose_device, gpus_of, thread_count
+from superhosts.core.stopwatch import measured
+from superhosts.core.text import counted
+from superhosts.core.units import format_size
+from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.detectors.registry import DETECTORS
-from superhosts.device import choose_device, gpus_of, thread_count
-from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError
+from superhosts.output.base import RunKind
+from superhosts.output.fanout import Destinations
+from superhosts.output.opening import open_destinations
+from superhosts.output.rows import columns_with
 from superhosts.pipeline.building import gathered_memory
 from superhosts.pipeline.run_options import RunOptions, scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import RunKind
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import columns_with
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
-from superhosts.stopwatch import measured
-from superhosts.text import counted
-from superhosts.units import format_size
 
 OF_FILES = RunOptions(revises=True, leaves_open=False)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from superhosts.cli._console import confirmed, is_terminal, say
 from superhosts.cli._progress import Progress
 from superhosts.cli.usage.synth import Synth
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import counted
+from superhosts.core.units import format_size, parse_count
 from superhosts.errors import UsageError
-from superhosts.pairs import PacketBlock
-from superhosts.synthetic.traffic import Traffic, packet_blocks
-from superhosts.synthetic.truth import Tally
-from superhosts.synthetic.writing import foreign_files, make_traffic, write_traffic
-from superhosts.text import counted
-from superhosts.units import format_size, parse_count
+from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sources.synthetic.truth import Tally
+from superhosts.sources.synthetic.writing import foreign_files, make_traffic, write_traffic
 
 
 def synth(options: Synth) -> None:

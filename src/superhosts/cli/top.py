@@ -9,9 +9,9 @@ import typer
 from superhosts.cli._console import fail_with, say, use_log
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
 from superhosts.cli.usage.top import Top
-from superhosts.compiling import before_compiling
 from superhosts.errors import UsageError
-from superhosts.top.opening import load_app
+from superhosts.jit.compiling import before_compiling
+from superhosts.ui.top.opening import load_app
 
 NO_TERMINAL = (
     "top needs a terminal for {}; without one, superhosts watch writes windows as they close, and superhosts hosts "

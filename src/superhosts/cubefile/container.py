@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.device import run_parallel
+from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
+from superhosts.core.replacing import output_errors
+from superhosts.core.text import counted, printable
+from superhosts.core.units import format_size
 from superhosts.cubefile.coding import CodedBlock, encode, read_block
 from superhosts.cubefile.files import DiskFile, File, MemoryFile, name_of, opened
-from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
-from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
-from superhosts.recognising import HEAD_BYTES, SKETCH, not_a_sketch
-from superhosts.replacing import output_errors
-from superhosts.text import counted, printable
-from superhosts.units import format_size
 
 MAGIC = SKETCH
 VERSION = 3  # Version 2 had no giant columns, no sampling and no turned lines; the geometry of its cubes says so.

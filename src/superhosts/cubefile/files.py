@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from superhosts.core.replacing import replaceable, replacing
 from superhosts.errors import UsageError
-from superhosts.replacing import replaceable, replacing
 
 File = str | os.PathLike[str] | IO[bytes]  # a path, or an open file
 

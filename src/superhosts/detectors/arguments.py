@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from superhosts.columns.column import Column
-from superhosts.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
-from superhosts.columns.reading import column_of
-from superhosts.device import thread_count
-from superhosts.engines.arrays import is_on_gpu
+from superhosts.core.columns.column import Column
+from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
+from superhosts.core.columns.reading import column_of
+from superhosts.core.device import thread_count
+from superhosts.core.pairs import KEY_FORMATS, Addresses, HostFormat, format_for, numbers_to_array
+from superhosts.core.text import counted
+from superhosts.core.units import SWITCH, whole_number
+from superhosts.detectors.engines.arrays import is_on_gpu
 from superhosts.errors import UsageError
-from superhosts.pairs import KEY_FORMATS, Addresses, HostFormat, format_for, numbers_to_array
-from superhosts.text import counted
-from superhosts.units import SWITCH, whole_number
 
 Sized = TypeVar("Sized", bound=Any)
 FEW = 16  # hosts that are converted one by one, which takes less than to start the compiled way

@@ -14,26 +14,26 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from superhosts.core.device import choose_device, gpus_of
+from superhosts.core.hashing import mangle_column
+from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, numbers_to_array, words_to_column
+from superhosts.core.results import SuperHosts
+from superhosts.core.text import counted, either
 from superhosts.cubefile.container import Take
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
+from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines
+from superhosts.detectors.engines.cpu import CpuEngine
+from superhosts.detectors.engines.geometry import ColumnGeometry
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
+from superhosts.detectors.plan import SLACK, saturation_point
+from superhosts.detectors.plan.loads import noise_ratio
 from superhosts.detectors.storedcolumns import SomeColumns
 from superhosts.detectors.storing import StoredHosts
-from superhosts.device import choose_device, gpus_of
-from superhosts.engines.arrays import Arrays, Counts, Words
-from superhosts.engines.autogpu import NOT_COMPILED, say_once
-from superhosts.engines.base import CrowdedError, Engine, Plan, SeveralEngines
-from superhosts.engines.cpu import CpuEngine
-from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
-from superhosts.hashing import mangle_column
-from superhosts.pairs import Addresses, Batches, Host, HostKeys, numbers_to_array, words_to_column
-from superhosts.planning import SLACK, saturation_point
-from superhosts.planning.loads import noise_ratio
-from superhosts.results import SuperHosts
-from superhosts.text import counted, either
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.device import run_parallel, split_evenly
-from superhosts.planning import saturation_point
-from superhosts.results import UNBOUNDED
+from superhosts.core.device import run_parallel, split_evenly
+from superhosts.core.results import UNBOUNDED
+from superhosts.detectors.plan import saturation_point
+from superhosts.jit.compiled import compiled
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 1.959963984540054  # standard deviations of a two-sided 95 % interval

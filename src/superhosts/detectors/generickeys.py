@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.column import Binary, Column, Text, both_valid, count_of
-from superhosts.columns.objects import is_null
-from superhosts.columns.reading import column_of
-from superhosts.columns.split import AddressColumn
-from superhosts.columns.views import readable
-from superhosts.engines.arrays import Words, is_on_gpu
-from superhosts.errors import UsageError
-from superhosts.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
-from superhosts.text import SURROGATES, counted, printable
-from superhosts.textkeys import (
+from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of
+from superhosts.core.columns.objects import is_null
+from superhosts.core.columns.reading import column_of
+from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.views import readable
+from superhosts.core.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
+from superhosts.core.text import SURROGATES, counted, printable
+from superhosts.core.textkeys import (
     TextColumn,
     TextFormat,
     TextKey,
@@ -33,6 +31,8 @@ from superhosts.textkeys import (
     shown_name,
     text_column,
 )
+from superhosts.detectors.engines.arrays import Words, is_on_gpu
+from superhosts.errors import UsageError
 
 FEW = 16  # hosts that are converted one by one
 _LIMIT = np.uint64(1 << 63)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.columns.accepted import ColumnData
+from superhosts.core.columns.accepted import ColumnData
+from superhosts.core.pairs import Addresses, Host, HostFormat, HostKeys
+from superhosts.core.results import SuperHosts
+from superhosts.core.textkeys import TextFormat
 from superhosts.detectors.arguments import as_hosts
 from superhosts.detectors.generickeys import read_integers, read_names
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, Host, HostFormat, HostKeys
-from superhosts.results import SuperHosts
-from superhosts.textkeys import TextFormat
 
 Hosts = SuperHosts | HostKeys | ColumnData
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.defaults import MEMORY
+from superhosts.core.defaults import MEMORY
+from superhosts.core.device import check_device
+from superhosts.core.hashing import Key, fold, mangle_column
+from superhosts.core.pairs import Addresses
+from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
+from superhosts.detectors.engines.transfer import to_host
 from superhosts.detectors.estimate import Estimate
 from superhosts.detectors.keyed import KeyedSketch
-from superhosts.device import check_device
-from superhosts.engines.transfer import to_host
 from superhosts.errors import UsageError
-from superhosts.hashing import Key, fold, mangle_column
-from superhosts.pairs import Addresses
-from superhosts.results import SuperHosts
+from superhosts.jit.compiled import compiled
 
 Mangled = NDArray[np.uint32]
 

@@ -32,13 +32,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.cubefile.parts import ArrayError
-from superhosts.detectors.nametable import NameTable, absorb, admit, empty_table, find
-from superhosts.engines.arrays import Arrays, Words
-from superhosts.engines.geometry import ArrayShape
-from superhosts.hashing import Key
-from superhosts.pairs import TEXT, Addresses, HostFormat
-from superhosts.textkeys import (
+from superhosts.core.hashing import Key
+from superhosts.core.pairs import TEXT, Addresses, HostFormat
+from superhosts.core.textkeys import (
     MOST_BYTES,
     TextColumn,
     TextKey,
@@ -49,6 +45,10 @@ from superhosts.textkeys import (
     number_in,
     shown_name,
 )
+from superhosts.cubefile.parts import ArrayError
+from superhosts.detectors.engines.arrays import Arrays, Words
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.nametable import NameTable, absorb, admit, empty_table, find
 
 MEMORY_PER_NAME = 1024  # bytes of a sketch for each name
 FEWEST = 1024  # names that the smallest sketch keeps

@@ -7,16 +7,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from superhosts.core.hashing import fingerprint, make_key, secret_of
+from superhosts.core.pairs import TEXT, HostFormat, format_for
+from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_threads
 from superhosts.detectors.base import Detector
+from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.geometry import ArrayShape, Geometry
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.storing import Place
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape, Geometry
-from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import TEXT, HostFormat, format_for
-from superhosts.textkeys import bound, text_key
 
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from superhosts.defaults import NAMES_SHARE
-from superhosts.engines.geometry import Geometry
+from superhosts.core.defaults import NAMES_SHARE
+from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part
+from superhosts.core.text import setting
+from superhosts.core.units import exact_size
+from superhosts.detectors.engines.geometry import Geometry
 from superhosts.errors import DifferenceError, GeometryError, MergeError
-from superhosts.pairs import IPV4, TEXT, HostFormat, Part
-from superhosts.text import setting
-from superhosts.units import exact_size
 
 _FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.engines.arrays import Words
-from superhosts.hashing import Key, fold, pair_hash
-from superhosts.textkeys import MOST_BYTES, SHORTENED, Bytes, TextColumn
+from superhosts.core.hashing import Key, fold, pair_hash
+from superhosts.core.textkeys import MOST_BYTES, SHORTENED, Bytes, TextColumn
+from superhosts.detectors.engines.arrays import Words
+from superhosts.jit.compiled import compiled
 
 
 class NameTable(NamedTuple):

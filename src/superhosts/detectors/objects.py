@@ -120,4 +120,4 @@ def _unpickle(kind: type[Mergeable], data: bytes) -> Mergeable:
 
 def _files() -> Any:
     """Return the module that reads files. It stands above detectors, which it makes, so it is imported when called."""
-    return import_module("superhosts.sketches.bundle")
+    return import_module("superhosts.sketch.sketch")

@@ -12,17 +12,17 @@ from typing import Any, cast
 from superhosts.detectors.base import Detector
 
 _PLACES = {  # folder and class of each, by its `name`
-    "cube": ("cube", "Cube"),
-    "cbaa": ("cbaa", "Cbaa"),
-    "cbaa-paper": ("cbaa", "PaperCbaa"),
-    "exact": ("exact", "Exact"),
-    "dcds": ("dcds", "Dcds"),
-    "vbfa": ("vbfa", "Vbfa"),
-    "gse": ("gse", "Gse"),
-    "filter": ("filter", "Filter"),
-    "spreadsketch": ("spreadsketch", "SpreadSketch"),
-    "pairsample": ("pairsample", "PairSample"),
-    "rgs": ("rgs", "Rgs"),
+    "cube": ("detectors.cube", "Cube"),
+    "cbaa": ("detectors.cbaa", "Cbaa"),
+    "cbaa-paper": ("detectors.cbaa", "PaperCbaa"),
+    "exact": ("detectors.exact", "Exact"),
+    "dcds": ("lab.rivals.dcds", "Dcds"),
+    "vbfa": ("lab.rivals.vbfa", "Vbfa"),
+    "gse": ("lab.rivals.gse", "Gse"),
+    "filter": ("lab.rivals.filter", "Filter"),
+    "spreadsketch": ("lab.rivals.spreadsketch", "SpreadSketch"),
+    "pairsample": ("lab.rivals.pairsample", "PairSample"),
+    "rgs": ("lab.rivals.rgs", "Rgs"),
 }
 
 
@@ -37,7 +37,7 @@ class _Detectors(UserDict[str, type[Detector]]):
         kind = self.data[name]
         if isinstance(kind, tuple):
             folder, class_name = kind
-            kind = self.data[name] = getattr(import_module(f"superhosts.detectors.{folder}"), class_name)
+            kind = self.data[name] = getattr(import_module(f"superhosts.{folder}"), class_name)
         return cast("type[Detector]", kind)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.hashing import Key
 from superhosts.cubefile.coding import CodedBlock
-from superhosts.engines.arrays import Counts, Words
-from superhosts.engines.base import Sums
-from superhosts.engines.cpu import CpuEngine, count_zeros, sum_arrays
-from superhosts.engines.geometry import ColumnGeometry
-from superhosts.hashing import Key
+from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.engines.base import Sums
+from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
+from superhosts.detectors.engines.geometry import ColumnGeometry
 
 
 class SomeColumns:

@@ -14,18 +14,18 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.pairs import Addresses, HostFormat, Part
+from superhosts.core.results import SuperHosts
 from superhosts.cubefile.container import Take
 from superhosts.cubefile.files import File
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
+from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.geometry import ArrayShape
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.objects import Mergeable
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, HostFormat, Part
-from superhosts.results import SuperHosts
 
 
 class Place(NamedTuple):

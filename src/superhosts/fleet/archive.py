@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from superhosts.durable import (
+from superhosts.core.durable import (
     copy_synced,
     is_open_to_others,
     is_plain_folder,
@@ -25,16 +25,16 @@ from superhosts.durable import (
     parse_json,
     write_json,
 )
+from superhosts.core.replacing import rename_durably, sync_folder
+from superhosts.core.text import counted, printable
+from superhosts.core.units import SECOND
 from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.parcels import Parcel, is_archived, parse_window_name
 from superhosts.fleet.receipts import Say
-from superhosts.replacing import rename_durably, sync_folder
-from superhosts.sketches.header import Stored, read_header
-from superhosts.text import counted, printable
-from superhosts.units import SECOND
+from superhosts.sketch.header import Stored, read_header
 
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
 
@@ -116,7 +116,7 @@ class Archive:
         own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union is named after the hub
         target = self._place(parcel.window_name, own)
         if target.exists():
-            from superhosts.sketches.bundle import load
+            from superhosts.sketch.sketch import load
 
             try:
                 whole = load(target, key=self._key)

@@ -9,9 +9,9 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from superhosts.durable import set_aside
+from superhosts.core.durable import set_aside
+from superhosts.core.text import printable
 from superhosts.fleet.receipts import MAX_SAID, Say
-from superhosts.text import printable
 
 NAMED = 20  # how many of these files the status names
 

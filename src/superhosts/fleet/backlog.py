@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from superhosts.core.notices import Notice
+from superhosts.core.units import format_size
 from superhosts.fleet.receipts import Say
-from superhosts.notices import Notice
-from superhosts.units import format_size
 
 EVERY = 30.0  # seconds between two lines
 

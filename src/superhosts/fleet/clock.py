@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from superhosts.core.replacing import open_fresh
+from superhosts.core.times import iso_time
+from superhosts.core.units import SECOND
 from superhosts.fleet.receipts import Say
-from superhosts.replacing import open_fresh
-from superhosts.times import iso_time
-from superhosts.units import SECOND
 
 RECORD = "clock"  # the file in the state folder whose modification time is the last plausible time
 TOLERANCE = 3600.0  # seconds that two clocks may differ, or that a hub may be down, without raising doubt

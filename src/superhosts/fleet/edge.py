@@ -17,21 +17,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from superhosts.core.durable import read_state, write_json
+from superhosts.core.pairs import Window
+from superhosts.core.times import shown_time, window_name
+from superhosts.core.units import SECOND, format_duration, parse_duration
 from superhosts.detectors.registry import DETECTORS
-from superhosts.durable import read_state, write_json
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
+from superhosts.pipeline.windows.jumps import Jump
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
-from superhosts.times import shown_time, window_name
-from superhosts.units import SECOND, format_duration, parse_duration
-from superhosts.windows.jumps import Jump
 
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
 

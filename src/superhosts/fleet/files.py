@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from superhosts.durable import remove_or_set_aside
+from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.text import printable
+from superhosts.core.units import format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.folder import Folder
 from superhosts.fleet.limits import LimitedSay
@@ -30,8 +32,6 @@ from superhosts.fleet.place import Entry, Place
 from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
-from superhosts.text import printable
-from superhosts.units import format_size
 
 SETTLE = 60.0  # seconds that a file with a wrong checksum may still be in transit
 ENDING = ".receipt"

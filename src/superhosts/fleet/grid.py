@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from superhosts.core.pairs import Window
+from superhosts.core.times import window_name
+from superhosts.core.units import format_duration
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import parse_window_name
-from superhosts.pairs import Window
-from superhosts.times import window_name
-from superhosts.units import format_duration
 
 
 class Grid(NamedTuple):

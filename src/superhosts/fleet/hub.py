@@ -21,7 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.durable import write_lines
+from superhosts.core.durable import write_lines
+from superhosts.core.selection import DEFAULT_SELECTION, Selection
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
@@ -39,10 +42,7 @@ from superhosts.fleet.store import ROWS, UNION, WindowStore
 from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import UnionBuilder
-from superhosts.selection import DEFAULT_SELECTION, Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.text import counted
-from superhosts.units import SECOND
+from superhosts.sketch.sketch import Sketch
 
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again

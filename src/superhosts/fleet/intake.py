@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from superhosts.core.durable import is_plain
+from superhosts.core.fields import UNKNOWN
+from superhosts.core.text import printable
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
 from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
-from superhosts.fields import UNKNOWN
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
@@ -26,8 +27,7 @@ from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Recei
 from superhosts.fleet.roster import Roster
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.header import Stored, read_header
-from superhosts.text import printable
+from superhosts.sketch.header import Stored, read_header
 
 MAX_CHECKED = 10_000  # windows to remember as checked
 Senders = Callable[[], Collection[str]]  # the sites that send to this hub directly, as far as known

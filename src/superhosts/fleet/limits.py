@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.store import WindowStore
-from superhosts.pairs import Window
-from superhosts.text import counted
-from superhosts.units import SECOND, format_size
 
 RECOUNT = 60.0  # seconds before the disk usage of a site at its limit is measured again
 FUTURE = 600.0  # seconds that a window may end in the future before some clock must be wrong

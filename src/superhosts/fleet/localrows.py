@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from superhosts.core.pairs import Window
+from superhosts.core.times import window_name
 from superhosts.errors import OutputError
-from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.receipts import Say
-from superhosts.pairs import Window
+from superhosts.output.base import Destination, Report
+from superhosts.output.fanout import Destinations
+from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import WindowResult
-from superhosts.reports.base import Destination, Report
-from superhosts.reports.fanout import Destinations
-from superhosts.reports.rows import make_rows
-from superhosts.times import window_name
+from superhosts.sketch.evidence.verdicts import judge_of
 
 MAX_WAITING = 100  # reports
 RECENT_WINDOWS = 1000  # windows whose reports are remembered

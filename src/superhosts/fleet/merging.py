@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from superhosts.durable import is_plain
+from superhosts.core.durable import is_plain
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.parcels import site_of
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.fleet.union import RefusedMemberError, UnionBuilder
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 
 
 class Merger:

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.core.names import FLEET_NAME, FLEET_NAME_RULE, is_fleet_name
+from superhosts.core.pairs import Window
+from superhosts.core.text import printable
+from superhosts.core.times import window_name
+from superhosts.core.units import SECOND, parse_duration
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.names import FLEET_NAME, FLEET_NAME_RULE, is_fleet_name
-from superhosts.pairs import Window
-from superhosts.text import printable
-from superhosts.times import window_name
-from superhosts.units import SECOND, parse_duration
 
 DIGITS = 16  # hexadecimal digits of the checksum in a name
 _WINDOW = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+from superhosts.core.replacing import open_fresh, sync
 from superhosts.cubefile.container import MAGIC
-from superhosts.replacing import open_fresh, sync
 
 _ZEROS = bytes(1 << 20)
 

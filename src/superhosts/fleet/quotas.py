@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from superhosts.core.text import counted
+from superhosts.core.units import format_size
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.roster import MOST_SITES, Roster
-from superhosts.text import counted
-from superhosts.units import format_size
 
 MINUTE = 60.0
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from superhosts.core.pairs import Window
+from superhosts.core.units import SECOND
 from superhosts.fleet.clock import TOLERANCE
 from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.limits import FUTURE
-from superhosts.pairs import Window
-from superhosts.units import SECOND
 
 
 class Wait(NamedTuple):

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.durations import Durations
+from superhosts.core.histogram import Durations
+from superhosts.core.pairs import Window
+from superhosts.core.selection import Selection
+from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError
-from superhosts.evidence.verdicts import judge_of
 from superhosts.fleet.sightings import Sightings
-from superhosts.pairs import Window
-from superhosts.reports.base import Report
-from superhosts.reports.rows import Row, make_rows
-from superhosts.selection import Selection
-from superhosts.sketches.bundle import Sketch
-from superhosts.text import counted
+from superhosts.output.base import Report
+from superhosts.output.rows import Row, make_rows
+from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.sketch import Sketch
 
 
 class HubRows(Sequence[Row]):

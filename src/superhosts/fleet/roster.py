@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from superhosts.core.text import printable
+from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import Say
-from superhosts.text import printable
-from superhosts.units import SECOND
 
 MOST_SITES = 10_000  # that are remembered; more must be invented
 RECENT = 5  # messages of which the quickest counts

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from superhosts.core.pairs import HostKeys, Part, numbers_to_array
+from superhosts.core.results import SuperHosts
+from superhosts.core.resulttables import plain_host
 from superhosts.detectors.hostcolumns import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
-from superhosts.pairs import HostKeys, Part, numbers_to_array
-from superhosts.reports.rows import Row, known_peers
-from superhosts.results import SuperHosts
-from superhosts.resulttables import plain_host
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.contacts import searched
-from superhosts.sketches.queries import estimate_in_file
+from superhosts.output.rows import Row, known_peers
+from superhosts.sketch.contacts import searched
+from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.sketch import Sketch
 
 
 class Sightings:

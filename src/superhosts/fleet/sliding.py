@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.core.times import window_name
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.grid import Grid
 from superhosts.fleet.ledger import UNKNOWN, revision_after
@@ -28,8 +29,7 @@ from superhosts.fleet.report import HubReport, Members, Reporter
 from superhosts.fleet.store import WindowStore
 from superhosts.fleet.windowledger import WindowIssue, WindowLedgers
 from superhosts.pipeline.panes import PaneQueue
-from superhosts.sketches.bundle import Sketch
-from superhosts.times import window_name
+from superhosts.sketch.sketch import Sketch
 
 
 class Pane(NamedTuple):

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from superhosts.core.durable import is_plain, make_folder, set_aside, set_aside_and_report
+from superhosts.core.replacing import rename_durably
+from superhosts.core.text import counted, printable
+from superhosts.core.units import format_size
 from superhosts.cubefile.container import CubeReader
-from superhosts.durable import is_plain, make_folder, set_aside, set_aside_and_report
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
-from superhosts.replacing import rename_durably
-from superhosts.sketches.bundle import Sketch
-from superhosts.text import counted, printable
-from superhosts.units import format_size
+from superhosts.sketch.sketch import Sketch
 
 STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
 SHOWN = 20  # how many names of files set aside the status shows

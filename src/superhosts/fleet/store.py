@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.durable import (
+from superhosts.core.durable import (
     copy_synced,
     is_plain,
     is_plain_folder,
@@ -33,13 +33,13 @@ from superhosts.durable import (
     read_lines,
     write_json,
 )
+from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
 from superhosts.fleet.parcels import Parcel, parse_window_name
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
-from superhosts.replacing import rename_durably, sync_folder
 
 UNION = "merged.cube"
 LEDGER = "ledger.json"

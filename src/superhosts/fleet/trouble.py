@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from superhosts.core.text import printable
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError, internal_error
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_SAID, Say
-from superhosts.text import printable
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
 EVERYONES = {

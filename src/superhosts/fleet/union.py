@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from superhosts.core.histogram import Durations
 from superhosts.cubefile.container import DIGEST
-from superhosts.durations import Durations
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.parcels import parse_window_name
-from superhosts.sketches.bundle import Sketch
-from superhosts.sketches.header import Stored, read_header
+from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.sketch import Sketch
 
 
 class RefusedMemberError(SuperhostsError):

@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.contacts import Conversations, in_order, with_details
+from superhosts.core.device import run_parallel, thread_count
+from superhosts.core.hashing import make_key, secret_of
+from superhosts.core.histogram import Durations
+from superhosts.core.packetdetails import SYN, TCP, pack
+from superhosts.core.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
+from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.units import parse_duration
 from superhosts.detectors.base import Detector
-from superhosts.device import run_parallel, thread_count
-from superhosts.durations import Durations
 from superhosts.errors import UsageError
-from superhosts.evidence.patterns import Verdict
-from superhosts.evidence.sample import Evidence
-from superhosts.evidence.sampling import OpenSample, compile_rest
-from superhosts.hashing import make_key, secret_of
-from superhosts.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
-from superhosts.packetdetails import SYN, TCP, pack
-from superhosts.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
+from superhosts.pipeline.contacts import Conversations, in_order, with_details
+from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
-from superhosts.results import SuperHost, SuperHosts
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.sample import Evidence
+from superhosts.sketch.evidence.sampling import OpenSample, compile_rest
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
-from superhosts.units import parse_duration
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
 MOST_GATHERED = 1 << 21  # packets, however many threads there are

@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
 
-from superhosts.device import thread_count
-from superhosts.memory import memory_of_machine
+from superhosts.core.device import thread_count
+from superhosts.jit.memory import memory_of_machine
 from superhosts.sources.ahead import MOST_SHARE, Ahead, HeldWarnings, drain, hold_warnings, is_pipe
 from superhosts.sources.base import Source, first_time_of
 from superhosts.sources.live import YOUNG, Step, middle_time

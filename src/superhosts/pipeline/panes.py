@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from superhosts.core.pairs import Part
 from superhosts.detectors.cube import Cube
-from superhosts.lending import Reuse
-from superhosts.pairs import Part
-from superhosts.sketches.bundle import Sketch
+from superhosts.jit.pool import Reuse
+from superhosts.sketch.sketch import Sketch
 
 MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
 MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from superhosts import defaults
+from superhosts.core import defaults
+from superhosts.core.units import SECOND, parse_duration
 from superhosts.detectors.registry import DETECTORS
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.windows.held import LIMITS, Limits
 from superhosts.sources.ahead import Clock
 from superhosts.sources.base import Source
 from superhosts.sources.pace import PACE, Pace
-from superhosts.units import SECOND, parse_duration
-from superhosts.windows.held import LIMITS, Limits
 
 GRACE = parse_duration(defaults.GRACE) / SECOND
 

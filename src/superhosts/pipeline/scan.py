@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from superhosts.durations import Durations
+from superhosts.core.histogram import Durations
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted, printable, setting
+from superhosts.core.units import format_size, parse_duration, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pairs import Window
 from superhosts.pipeline.ahead import SlidingAhead
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaving import Interleaving
@@ -27,13 +29,11 @@ from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingPanes
+from superhosts.pipeline.windows.events import Event, Piece, PutOff
+from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows.tumbling import TumblingWindows
 from superhosts.sources.base import Source, Stopped, input_border
 from superhosts.sources.live import Following
-from superhosts.text import counted, printable, setting
-from superhosts.units import format_size, parse_duration, parse_size
-from superhosts.windows.events import Event, Piece, PutOff
-from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import TumblingWindows
 
 CROWDED = (
     "a window had so many conversations that some of those that were opened may have been taken for answers; take "

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from superhosts import defaults
+from superhosts.core import defaults
 from superhosts.errors import UsageError
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan

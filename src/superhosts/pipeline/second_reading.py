@@ -16,11 +16,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.pairs import PacketBatch
 from superhosts.errors import InputError, OutputError
-from superhosts.pairs import PacketBatch
+from superhosts.pipeline.windows.events import split_by_window
+from superhosts.pipeline.windows.held import LIMITS, Limits
 from superhosts.sources.base import Source, input_border
-from superhosts.windows.events import split_by_window
-from superhosts.windows.held import LIMITS, Limits
 
 COLUMNS = ("src", "dst", "time", "details")
 

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from superhosts import defaults
-from superhosts.contacts import FILTER_BYTES
+from superhosts.core import defaults
+from superhosts.core.device import check_device, thread_count
+from superhosts.core.hashing import make_key, secret_of
+from superhosts.core.lens import Lens, parse_ports, parse_protocols
+from superhosts.core.names import NAME_RULE, is_name
+from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
+from superhosts.core.selection import Selection
+from superhosts.core.text import counted, either, named, option, printable, setting
+from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
 from superhosts.detectors.base import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
-from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
-from superhosts.evidence import sample, sampling
-from superhosts.hashing import make_key, secret_of
-from superhosts.lens import Lens, parse_ports, parse_protocols
-from superhosts.names import NAME_RULE, is_name
-from superhosts.network import Network
-from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
+from superhosts.pipeline.contacts import FILTER_BYTES
+from superhosts.pipeline.network import Network
 from superhosts.pipeline.panes import MORE_SKETCHES
-from superhosts.selection import Selection
+from superhosts.sketch.evidence import sample, sampling
 from superhosts.sources.base import TUNNELS, Sampling, Wants
-from superhosts.text import counted, either, named, option, printable, setting
-from superhosts.units import format_duration, format_size, parse_duration, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from superhosts.pairs import Window
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHosts
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.panes import PaneQueue
-from superhosts.results import SuperHosts
-from superhosts.sketches.bundle import Sketch
+from superhosts.sketch.sketch import Sketch
 
 Find = Callable[[Sketch, Window, int], WindowResult]
 

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from superhosts.compiling import is_compiling
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import timed
+from superhosts.jit.compiling import is_compiling
 from superhosts.sources.base import Source, input_border
 from superhosts.sources.pace import PACE, Pace
-from superhosts.stopwatch import timed
 
 READ_AHEAD = 4  # blocks of an input that may wait to be processed, whatever its share
 MOST_SHARE = 32 * 1024 * 1024  # bytes of blocks of an input that may wait, where memory allows

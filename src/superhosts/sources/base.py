@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
-from superhosts.memory import is_out_of_memory
-from superhosts.pairs import PacketBlock
+from superhosts.jit.memory import is_out_of_memory
 
 LAST_WARNINGS = 20
 

@@ -24,8 +24,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,
@@ -41,8 +43,6 @@ from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat
 from superhosts.sources.pieces import CUTTING, Cutting, PieceReader, open_pieces
 from superhosts.sources.urls import is_url
-from superhosts.text import counted
-from superhosts.units import SECOND
 
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from superhosts import recognising
+from superhosts.core import filetypes
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import measured
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
 from superhosts.sources.ahead import MOST_SHARE
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.decompressing import MOST_AHEAD
@@ -45,7 +46,6 @@ from superhosts.sources.piece_loop import Loop
 from superhosts.sources.streams import Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.urls import is_url
-from superhosts.stopwatch import measured
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -90,7 +90,7 @@ def format_of(head: bytes) -> Format | None:
 def not_a_capture(head: bytes, name: str, compression: str) -> InputError:
     """Return the error for an input of no format that is known, given its first bytes, decompressed."""
     file = "" if name == "stdin" or is_url(name) else name
-    return InputError(recognising.not_a_capture(head, file, compression), file=name)
+    return InputError(filetypes.not_a_capture(head, file, compression), file=name)
 
 
 class Opens(Protocol):

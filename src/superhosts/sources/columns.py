@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.lending import Lender
+from superhosts.jit.pool import Lender
 from superhosts.sources.frames import IPV4, IPV6, Columns, Tally, written
 
 NARROW_BYTES, WIDE_BYTES = 4 + 4 + 8, 16 + 16 + 8  # of a packet in the columns

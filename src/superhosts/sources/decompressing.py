@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.stopwatch import measured, timed
+from superhosts.core.units import format_size
 from superhosts.errors import InputError
 from superhosts.sources.streams import PlainStream, Stream
 from superhosts.sources.unpacking import (
@@ -34,8 +36,6 @@ from superhosts.sources.unpacking import (
     Zstd,
     is_zstd,
 )
-from superhosts.stopwatch import measured, timed
-from superhosts.units import format_size
 
 ALONE_AFTER = 1024 * 1024  # bytes of output after which a thread of its own decompresses a file
 _BATCH = 512 * 1024  # bytes of output that the thread hands over at once: each time wakes the reader

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters, Stopped
 from superhosts.sources.inputs import Input
 from superhosts.sources.urls import is_url

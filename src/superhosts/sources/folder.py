@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import first_packet
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
@@ -37,7 +38,6 @@ from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.packets import RowPackets
-from superhosts.units import SECOND
 
 _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from superhosts.core.filetypes import HEAD_BYTES
 from superhosts.errors import InputError
-from superhosts.recognising import HEAD_BYTES
 from superhosts.sources.base import Stopped
 from superhosts.sources.decompressing import decompressed
 from superhosts.sources.pace import PACE, Pace

@@ -29,10 +29,11 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.split import packets_of
+from superhosts.core.columns.split import packets_of
+from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
-from superhosts.kafkaclient import import_client, read_properties, reason_of, with_ports
-from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.kafka_messages import (
     GOFLOW2,
@@ -46,7 +47,6 @@ from superhosts.sources.kafka_messages import (
 )
 from superhosts.sources.kinds import Scheme
 from superhosts.sources.tables.base import NO_TIME
-from superhosts.text import printable
 
 WORDS = {"group": None, "from": ("earliest", "latest"), "until": ("end",), "format": ("goflow2", "json", "proto")}
 FILES = ("proto", "config")

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import Bytes, parse_text
-from superhosts.columns.split import AddressColumn
-from superhosts.compiled import compiled
+from superhosts.core.columns.addresses import Bytes, parse_text
+from superhosts.core.columns.split import AddressColumn
+from superhosts.core.packetdetails import Details
+from superhosts.core.pairs import Times
 from superhosts.errors import InputError
-from superhosts.packetdetails import Details
-from superhosts.pairs import Times
+from superhosts.jit.compiled import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD
 from superhosts.sources.tables.detailcolumns import combine_columns, details_of_columns, of_integers, of_texts

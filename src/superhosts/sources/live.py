@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.units import SECOND
 from superhosts.sources.ahead import MOST_SHARE, NOT_YET, Ahead, Clock, drain
 from superhosts.sources.base import Source, first_time_of
 from superhosts.sources.pace import PACE, Pace
-from superhosts.units import SECOND
 
 MOST_KEPT = 1000  # packets by which the event clock is set
 STALE_AFTER = 3600.0  # seconds after which a packet no longer sets the clock: clocks drift, and are set

@@ -30,7 +30,7 @@ from superhosts.sources.kafka import KAFKA
 from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.livecapture.source import LIVE
 from superhosts.sources.pipe import PipeSource
-from superhosts.sources.synthetic import SYNTHETIC
+from superhosts.sources.synth import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
 from superhosts.sources.tables.source import TableSource

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.compiled import compiled
-from superhosts.packetdetails import SKIPPED
+from superhosts.core.packetdetails import SKIPPED
+from superhosts.core.units import SECOND
+from superhosts.jit.compiled import compiled
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,
@@ -57,7 +58,6 @@ from superhosts.sources.frames import (
     unsupported,
 )
 from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, Walk, piece_loop
-from superhosts.units import SECOND
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures

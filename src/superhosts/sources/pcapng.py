@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
 from superhosts.sources.frames import (
     POSITION,
     UNSUPPORTED,
@@ -55,8 +57,6 @@ from superhosts.sources.pcapng_walk import (
     walk,
     walk_rich,
 )
-from superhosts.text import counted
-from superhosts.units import SECOND
 
 MOST_INTERFACES = 65_536
 MOST_NAMED = 10  # unsupported link types that are named

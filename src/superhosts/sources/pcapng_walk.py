@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.packetdetails import SKIPPED
+from superhosts.core.packetdetails import SKIPPED
+from superhosts.core.units import SECOND
+from superhosts.jit.compiled import compiled
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,
@@ -59,7 +60,6 @@ from superhosts.sources.frames import (
     type_end,
 )
 from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, Walk, piece_loop
-from superhosts.units import SECOND
 
 LARGEST_BLOCK = 64 * 1024 * 1024
 ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order

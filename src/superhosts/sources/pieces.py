@@ -29,10 +29,11 @@ from weakref import WeakSet
 
 import numpy as np
 
-from superhosts.compiled import is_switched_off
-from superhosts.device import thread_count
+from superhosts.core.device import thread_count
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import measured, timed
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
+from superhosts.jit.compiled import is_switched_off
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,
@@ -58,7 +59,6 @@ from superhosts.sources.frames import (
 )
 from superhosts.sources.inputs import Input
 from superhosts.sources.piece_loop import ROOM_BYTES
-from superhosts.stopwatch import measured, timed
 
 AHEAD = 2  # pieces for each thread
 MOST_THREADS = 16  # more would read faster than anything can use the packets

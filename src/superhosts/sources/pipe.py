@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Stopped, Wants
 from superhosts.sources.inputs import Input
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from superhosts.core.stopwatch import timed
 from superhosts.errors import InputError
 from superhosts.sources.base import Stopped
 from superhosts.sources.pace import PACE, Pace
-from superhosts.stopwatch import timed
 
 _HEAD = 6  # bytes by which compressions are told apart
 _BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import zstandard
 
-from superhosts.units import format_size
+from superhosts.core.units import format_size
 
 try:  # a fork of zlib with the same results, which takes half the time
     from zlib_ng import zlib_ng

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from superhosts.columns.addresses import Bytes, parse_text
+from superhosts.core.columns.addresses import Bytes, parse_text
 from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
 from superhosts.sources.tables.textreader import Layout, LineWalker
 from superhosts.sources.tables.textscan import PADDING

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from superhosts import defaults
 from superhosts.cli._options import DEVICE, FLOWS, MEMORY, PACKETS, JsonObject, worded
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

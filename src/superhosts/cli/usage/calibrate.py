@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     ERROR,
@@ -25,6 +24,7 @@ from superhosts.cli._options import (
     TrafficOptions,
     worded,
 )
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

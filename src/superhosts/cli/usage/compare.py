@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     FLOWS,
@@ -27,7 +26,8 @@ from superhosts.cli._options import (
 )
 from superhosts.cli._tables import ENDS, MAP, PLACES, TableInputOptions
 from superhosts.cli._values import check_size, split_commas
-from superhosts.evaluation.lineup import ENTRANTS
+from superhosts.core import defaults
+from superhosts.lab.lineup import ENTRANTS
 
 
 def _split_sizes(values: list[str] | None) -> list[str]:

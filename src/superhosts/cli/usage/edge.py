@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     ENDLESS_OUTPUT,
@@ -32,6 +31,7 @@ from superhosts.cli._options import (
     worded,
 )
 from superhosts.cli._signals import sighup_held
+from superhosts.core import defaults
 
 LOCAL = "nats://127.0.0.1:4222"
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import ERROR, FLOWS, MEMORY, THRESHOLD, JsonObject, shown, worded
 from superhosts.cli._values import parse_whole
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     GRACE,
@@ -28,6 +27,7 @@ from superhosts.cli._options import (
     ScanWantedOptions,
     worded,
 )
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

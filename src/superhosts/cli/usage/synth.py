@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     FLOWS,
     FORCE,
@@ -22,6 +21,7 @@ from superhosts.cli._options import (
     worded,
 )
 from superhosts.cli._values import check_count
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

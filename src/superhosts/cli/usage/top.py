@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     ALERTS,
     DEVICE,
@@ -22,6 +21,7 @@ from superhosts.cli._options import (
     ScanWantedOptions,
     worded,
 )
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     INPUTS,
@@ -27,6 +26,7 @@ from superhosts.cli._options import (
     ServiceOptions,
 )
 from superhosts.cli._signals import sighup_held
+from superhosts.core import defaults
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import math
 
 import numpy as np
 
-from superhosts.defaults import MEMORY
+from superhosts.core.defaults import MEMORY
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa.cpu import CpuCbaa
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.engines.base import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.engines.base import Engine, Plan
-from superhosts.planning import prefix_test, zero_limit
+from superhosts.detectors.plan import prefix_test, zero_limit
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
 

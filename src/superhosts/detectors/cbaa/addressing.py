@@ -9,9 +9,9 @@ validating array's column is a hash of LP.
 
 from __future__ import annotations
 
-from superhosts.compiled import compiled
+from superhosts.core.hashing import Key, column_hash, pair_hash
 from superhosts.detectors.cbaa.geometry import Geometry
-from superhosts.hashing import Key, column_hash, pair_hash
+from superhosts.jit.compiled import compiled
 
 
 @compiled

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.device import run_parallel
+from superhosts.core.hashing import Key, column_draw
 from superhosts.detectors.cbaa.addressing import (
     check_bits,
     first_column,
@@ -24,12 +25,11 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.device import run_parallel
-from superhosts.engines.arrays import Counts, Words
-from superhosts.engines.base import STEPS_PER_HOST, Plan
-from superhosts.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
-from superhosts.engines.cpu import CpuEngine, ones_of
-from superhosts.hashing import Key, column_draw
+from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Plan
+from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
+from superhosts.detectors.engines.cpu import CpuEngine, ones_of
+from superhosts.jit.compiled import compiled
 
 
 class Store(NamedTuple):

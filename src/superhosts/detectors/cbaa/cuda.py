@@ -14,6 +14,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from superhosts.core.device import simulated
+from superhosts.core.hashing import MASK32
 from superhosts.detectors.cbaa.addressing import (
     check_bits,
     first_column,
@@ -24,13 +26,11 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.device import simulated
-from superhosts.engines.base import STEPS_PER_HOST
-from superhosts.engines.gpu.code import cuda, device_function, kernel
-from superhosts.engines.gpu.engine import CudaEngine
-from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
-from superhosts.engines.gpu.launch import Launch, Stream
-from superhosts.hashing import MASK32
+from superhosts.detectors.engines.base import STEPS_PER_HOST
+from superhosts.detectors.gpu.code import cuda, device_function, kernel
+from superhosts.detectors.gpu.engine import CudaEngine
+from superhosts.detectors.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
+from superhosts.detectors.gpu.launch import Launch, Stream
 
 # Indexes of the limits of a search. From LIMITS on, they are the maximum of zeros in each slice.
 PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)

@@ -7,11 +7,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.engines.geometry import ArrayShape
+from superhosts.core.hashing import MAX_ARRAYS
+from superhosts.core.units import format_size, parse_size
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.hashing import MAX_ARRAYS
-from superhosts.planning import check_limits
-from superhosts.units import format_size, parse_size
 
 
 class Geometry(NamedTuple):

@@ -16,8 +16,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import MEMORY, NAMES_SHARE, THRESHOLD
+from superhosts.core.device import thread_count
+from superhosts.core.hashing import make_key, mangle_column, secret_of
+from superhosts.core.pairs import TEXT, Addresses, Host, words_to_column
+from superhosts.core.results import SuperHosts
+from superhosts.core.text import counted
+from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import block_writer
-from superhosts.defaults import MEMORY, NAMES_SHARE, THRESHOLD
 from superhosts.detectors.arguments import (
     check_key_bits,
     check_keys,
@@ -33,6 +39,11 @@ from superhosts.detectors.cube.gathering import encode, gather
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts, unnamed_share
 from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.autogpu import AutoGpu
+from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.estimate import (
     Estimate,
     Evidence,
@@ -44,16 +55,7 @@ from superhosts.detectors.estimate import (
 )
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
-from superhosts.detectors.storing import Place, StoredHosts
-from superhosts.device import thread_count
-from superhosts.engines.arrays import Arrays, Counts, Words
-from superhosts.engines.autogpu import AutoGpu
-from superhosts.engines.base import Engine, Plan
-from superhosts.engines.geometry import ArrayShape
-from superhosts.engines.pairset import PairSet
-from superhosts.hashing import make_key, mangle_column, secret_of
-from superhosts.pairs import TEXT, Addresses, Host, words_to_column
-from superhosts.planning import (
+from superhosts.detectors.plan import (
     MISS_EXPONENT,
     coarsest_sample,
     most_peers,
@@ -61,9 +63,7 @@ from superhosts.planning import (
     unnamed_probability,
     zero_limit,
 )
-from superhosts.results import SuperHosts
-from superhosts.text import counted
-from superhosts.units import format_size, parse_size
+from superhosts.detectors.storing import Place, StoredHosts
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.compiled import compiled
+from superhosts.core.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
-from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
-from superhosts.planning.formulas import GIANT_BITS
+from superhosts.detectors.plan.formulas import GIANT_BITS
+from superhosts.jit.compiled import compiled
 
 TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains; four with turned lines
 LINE_WORDS = 8  # words of a cache line

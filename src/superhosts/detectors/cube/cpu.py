@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.device import run_parallel, split_evenly
+from superhosts.core.hashing import Key
 from superhosts.cubefile.coding import CodedBlock
 from superhosts.detectors.cube.addressing import LINE_WORDS
 from superhosts.detectors.cube.filling import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.hostrows import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.naming import Store, columns_of, common_zeros, name_hosts
-from superhosts.device import run_parallel, split_evenly
-from superhosts.engines.arrays import Arrays, Counts, Words
-from superhosts.engines.base import Engine, Plan
-from superhosts.engines.bins import Bins, Pool, Task
-from superhosts.engines.cpu import CpuEngine, by_rows, count_zeros
-from superhosts.hashing import Key
-from superhosts.lending import new_words
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.bins import Bins, Pool, Task
+from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros
+from superhosts.jit.compiled import compiled
+from superhosts.jit.pool import new_words
 
 
 @compiled

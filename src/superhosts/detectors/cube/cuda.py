@@ -8,6 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from superhosts.core.hashing import MASK32, fold, pair_hash
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     column_of,
@@ -27,12 +28,11 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.cudasearch import make_list_candidates, make_verify, unpack_rows
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
-from superhosts.engines.arrays import Arrays, Counts, Words
-from superhosts.engines.gpu.code import cuda, device_function
-from superhosts.engines.gpu.engine import CudaEngine, on_gpu
-from superhosts.engines.gpu.kernels import U32, U64, Put, draw_of
-from superhosts.engines.gpu.launch import Stream
-from superhosts.hashing import MASK32, fold, pair_hash
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.gpu.code import cuda, device_function
+from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
+from superhosts.detectors.gpu.kernels import U32, U64, Put, draw_of
+from superhosts.detectors.gpu.launch import Stream
 
 LIST_BLOCKS, VERIFY_BLOCKS = 64, 32  # blocks per multiprocessor
 

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.hashing import MASK64, fold
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     column_of,
@@ -29,9 +29,9 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.engines.arrays import Counts, Words
-from superhosts.engines.gpu.code import cuda, device_function, kernel
-from superhosts.engines.gpu.kernels import (
+from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.gpu.code import cuda, device_function, kernel
+from superhosts.detectors.gpu.kernels import (
     CANDIDATES,
     FOUND,
     U32,
@@ -41,8 +41,8 @@ from superhosts.engines.gpu.kernels import (
     draw_of,
     make_team_sum,
 )
-from superhosts.engines.gpu.launch import Launch
-from superhosts.hashing import MASK64, fold
+from superhosts.detectors.gpu.launch import Launch
+from superhosts.jit.compiled import compiled
 
 # Indexes of the limits of a search
 ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, THIRD_WORDS, THIRD_ONES = range(9)

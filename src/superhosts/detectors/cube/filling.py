@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled, is_switched_off
+from superhosts.core.hashing import MASK32, Key, column_draw, column_hash, fold, pair_hash
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     TICKET_ARRAYS,
@@ -38,10 +38,20 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.cube.lanes import LANES, make_lane, store_places
 from superhosts.detectors.cube.naming import Store
-from superhosts.engines.arrays import Words
-from superhosts.engines.bins import BATCH, CHUNK, PADDING, Pool, Scratch, Task, entry_width, make_scratch, unpack
-from superhosts.engines.cpu import count_zeros, ones_of
-from superhosts.hashing import MASK32, Key, column_draw, column_hash, fold, pair_hash
+from superhosts.detectors.engines.arrays import Words
+from superhosts.detectors.engines.bins import (
+    BATCH,
+    CHUNK,
+    PADDING,
+    Pool,
+    Scratch,
+    Task,
+    entry_width,
+    make_scratch,
+    unpack,
+)
+from superhosts.detectors.engines.cpu import count_zeros, ones_of
+from superhosts.jit.compiled import compiled, is_switched_off
 
 Indexes = NDArray[np.uint32]
 SPAN = 1 << 16  # most pairs that are written to one array before the next: 512 KiB of memory for each thread

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.cubefile.container import BLOCK as FILE_BLOCK
 from superhosts.detectors.cube.addressing import (
     column_of,
@@ -26,11 +26,11 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.cube.hostrows import shapes
-from superhosts.engines.arrays import Arrays, Words
-from superhosts.engines.bins import BLOCK, cache_shift
-from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
-from superhosts.hashing import MASK32, Key, column_draw, fold, pair_hash
+from superhosts.detectors.engines.arrays import Arrays, Words
+from superhosts.detectors.engines.bins import BLOCK, cache_shift
+from superhosts.detectors.engines.pairset import PairSet
+from superhosts.detectors.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
+from superhosts.jit.compiled import compiled
 
 Numbers = NDArray[np.int64]
 GIANT = 1 << 31  # mark of a row that giant columns have, too

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Self
 
-from superhosts import defaults
-from superhosts.engines.geometry import ArrayShape
+from superhosts.core import defaults
+from superhosts.core.hashing import MAX_ARRAYS
+from superhosts.core.pairs import check_width
+from superhosts.core.units import format_size, parse_count, parse_size
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.plan import best_sizes, check_limits, check_suffices, column_bytes, columns_in, shape_for
+from superhosts.detectors.plan.choice import MOST_COLUMNS
+from superhosts.detectors.plan.formulas import GIANT_BITS
 from superhosts.errors import GeometryError
-from superhosts.hashing import MAX_ARRAYS
-from superhosts.pairs import check_width
-from superhosts.planning import best_sizes, check_limits, check_suffices, column_bytes, columns_in, shape_for
-from superhosts.planning.choice import MOST_COLUMNS
-from superhosts.planning.formulas import GIANT_BITS
-from superhosts.units import format_size, parse_count, parse_size
 
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
 LINE_BITS = 9  # log2 of the rows of a cache line

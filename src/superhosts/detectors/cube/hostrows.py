@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.device import run_parallel, split_evenly
+from superhosts.core.hashing import MASK32, Key, column_draw, fold
+from superhosts.core.text import counted
 from superhosts.cubefile.parts import ArrayError
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
@@ -39,11 +41,9 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.device import run_parallel, split_evenly
-from superhosts.engines.arrays import Arrays, Words
-from superhosts.engines.geometry import ArrayShape
-from superhosts.hashing import MASK32, Key, column_draw, fold
-from superhosts.text import counted
+from superhosts.detectors.engines.arrays import Arrays, Words
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.jit.compiled import compiled
 
 Numbers = NDArray[np.int64]
 BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its rows

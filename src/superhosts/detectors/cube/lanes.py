@@ -16,8 +16,8 @@ from numba.core.types import void
 from numba.core.typing import signature
 from numba.extending import intrinsic
 
-from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
+from superhosts.jit.compiled import compiled
 
 LANES = 4
 

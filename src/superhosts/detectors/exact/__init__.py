@@ -15,8 +15,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.device import choose_device, gpus_of, run_parallel, simulated
+from superhosts.core.hashing import fingerprint, make_key, secret_of
+from superhosts.core.pairs import TEXT, Addresses, HostFormat, format_for
+from superhosts.core.results import SuperHosts
+from superhosts.core.text import counted
+from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.base import Detector
+from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.geometry import ArrayShape
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import on_own_gpu, to_host
 from superhosts.detectors.exact.rows import (
@@ -34,14 +42,6 @@ from superhosts.detectors.hostnames import UNLIMITED, HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.storing import Place
-from superhosts.device import choose_device, gpus_of, run_parallel, simulated
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape
-from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import TEXT, Addresses, HostFormat, format_for
-from superhosts.results import SuperHosts
-from superhosts.text import counted
-from superhosts.textkeys import bound, text_key
 
 BUCKETS = 64
 SCANNED_HOSTS = 4  # One pass over the pairs for each of so few hosts is faster than counting the peers of all hosts.

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from superhosts.device import simulated
-from superhosts.engines.arrays import is_on_gpu
+from superhosts.core.device import simulated
+from superhosts.detectors.engines.arrays import is_on_gpu
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.core.pairs import Addresses
 from superhosts.detectors.exact import cuda
-from superhosts.pairs import Addresses
+from superhosts.jit.compiled import compiled
 
 Rows = NDArray[np.uint64]
 HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)

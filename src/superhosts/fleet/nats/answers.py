@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from nats.aio.msg import Msg
 
+from superhosts.core.text import printable
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
@@ -16,7 +17,6 @@ from superhosts.fleet.nats.reception import Reception
 from superhosts.fleet.nats.telling import Telling, edge_mismatch, own
 from superhosts.fleet.nats.wire import CONSUMER, STREAM, decode_names, encode_receipts, site_of
 from superhosts.fleet.receipts import MAX_REASON, RESEND, Receipt
-from superhosts.text import printable
 
 MAX_MISSING = 2_000  # unknown names of one site to remember; more must be invented
 QUESTIONS_AT_ONCE = 16  # questions of one site that may wait; an edge asks one at a time

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from superhosts.core.text import printable
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
 from superhosts.fleet.receipts import Say
-from superhosts.text import printable
 
 try:
     import nats.errors

@@ -22,12 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from superhosts.durable import read_json, write_json, write_private
+from superhosts.core.durable import read_json, write_json, write_private
+from superhosts.core.times import iso_time
+from superhosts.core.units import SECOND
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.fleet.nats.wire import CHUNKS, QUESTIONS
 from superhosts.fleet.parcels import check_site
-from superhosts.times import iso_time
-from superhosts.units import SECOND
 
 SITES = "sites.json"  # site → public key
 OUTGOING = "sites-outgoing.json"  # site → the key that was replaced, and until when it is accepted

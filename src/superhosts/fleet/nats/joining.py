@@ -8,12 +8,12 @@ import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.durable import make_folder, read_json, write_json
+from superhosts.core.durable import make_folder, read_json, write_json
+from superhosts.core.replacing import replacing, sync_folder
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.setup import CONFIG, near, place_name
 from superhosts.fleet.nats.token import Token
-from superhosts.replacing import replacing, sync_folder
 
 REACH = "join.json"  # in the broker's folder: how edges reach it, as somebody said once
 PORT = 4222

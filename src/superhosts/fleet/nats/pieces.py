@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import nats.errors
 from nats.aio.msg import Msg
 
+from superhosts.core.text import printable
+from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
@@ -28,8 +30,6 @@ from superhosts.fleet.nats.wire import MIN_STEP, Chunk, site_of
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, Receipt
-from superhosts.text import printable
-from superhosts.units import SECOND, format_size
 
 AT_ONCE = 2  # sketches to hand in at once
 TRIES = 6  # deliveries of a piece that exceeds its site's share; then it leaves the queue

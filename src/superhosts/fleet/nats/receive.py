@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection
 import nats.errors
 from nats.js.api import StreamState
 
-from superhosts.durable import remove_or_set_aside
+from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.text import counted, printable
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.answers import Questions
@@ -39,7 +40,6 @@ from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, 
 from superhosts.fleet.nats.wire import LARGEST, QUESTIONS, STREAM
 from superhosts.fleet.quotas import Quotas
 from superhosts.fleet.receipts import Say
-from superhosts.text import counted, printable
 
 LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
 INBOX = "_HUBBOX"  # no site may subscribe to it

@@ -22,6 +22,8 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
 from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.pace import Pace
@@ -32,8 +34,6 @@ from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.roster import WRONG
 from superhosts.fleet.spool import Spool
-from superhosts.text import counted
-from superhosts.units import SECOND
 
 TOGETHER = 4  # sketches to send at once
 FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time

@@ -14,11 +14,11 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
+from superhosts.core.text import printable
+from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.connect import Link, LinkDownError
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
-from superhosts.text import printable
-from superhosts.units import SECOND, format_size
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from superhosts._version import __version__
-from superhosts.text import printable
+from superhosts.core.text import printable
 
 WIRE_HEADER = "Superhosts-Wire"
 WIRE = (1, 1)

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from superhosts.core.text import printable
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.telling import WIRE, WIRE_HEADER, wire_text
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
-from superhosts.text import printable
 
 STREAM = "superhosts"
 CONSUMER = "hub"

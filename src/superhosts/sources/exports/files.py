@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from superhosts.core.filetypes import not_exports
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
-from superhosts.recognising import not_exports
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
@@ -25,7 +26,6 @@ from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stream
 from superhosts.sources.urls import is_url
-from superhosts.text import counted, setting
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}

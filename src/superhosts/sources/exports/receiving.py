@@ -18,8 +18,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
 from superhosts.errors import InputError
+from superhosts.jit.compiled import compiled
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.listening import Listening
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.compiled import compiled
-from superhosts.packetdetails import (
+from superhosts.core.packetdetails import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -21,9 +20,10 @@ from superhosts.packetdetails import (
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
 )
-from superhosts.packetdetails import (
+from superhosts.core.packetdetails import (
     ICMP as ICMP4,
 )
+from superhosts.jit.compiled import compiled
 from superhosts.sources.exports.layout import (
     BOOT_AT,
     BOTH,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.compiled import compiled
-from superhosts.packetdetails import (
+from superhosts.core.packetdetails import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -19,6 +18,7 @@ from superhosts.packetdetails import (
     TCP,
     UDP,
 )
+from superhosts.jit.compiled import compiled
 from superhosts.sources.exports.layout import (
     AT,
     BAD,

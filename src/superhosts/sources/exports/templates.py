@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from superhosts.core.text import counted
 from superhosts.sources.exports.elements import MOST_FIELDS, Field
 from superhosts.sources.exports.layout import VARIABLE
-from superhosts.text import counted
 
 FIRST_TEMPLATE = 256
 _BOOT = 160

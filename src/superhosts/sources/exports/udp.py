@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Manner, empty_batch
 from superhosts.sources.exports.listening import Listening, parse_listening

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.jit.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 

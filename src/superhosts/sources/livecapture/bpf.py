@@ -12,8 +12,8 @@ import struct
 from functools import cache
 from typing import Any
 
+from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.text import printable
 
 ETHERNET, RAW_IP = 1, 12  # libpcap's link types: DLT_EN10MB, DLT_RAW
 _RETURN = 0x06  # BPF_RET | BPF_K

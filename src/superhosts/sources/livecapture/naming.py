@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from superhosts.core.text import printable
+from superhosts.core.units import parse_size
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.text import printable
-from superhosts.units import parse_size
 
 WORD = "live"
 ANY = "any"  # all interfaces

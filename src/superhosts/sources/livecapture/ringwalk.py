@@ -22,7 +22,8 @@ from numba.core.typing import signature
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled, is_switched_off
+from superhosts.core.units import SECOND
+from superhosts.jit.compiled import compiled, is_switched_off
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,
@@ -78,7 +79,6 @@ from superhosts.sources.livecapture.layout import (
     TO_KERNEL,
     TO_USER,
 )
-from superhosts.units import SECOND
 
 Words = NDArray[np.uint32]
 Place = NDArray[np.int64]

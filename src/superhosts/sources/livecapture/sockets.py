@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from superhosts.core.units import format_size
 from superhosts.errors import InputError
 from superhosts.sources.livecapture import bpf
 from superhosts.sources.livecapture.layout import (
@@ -33,7 +34,6 @@ from superhosts.sources.livecapture.layout import (
     TPACKET_V3,
 )
 from superhosts.sources.livecapture.ringwalk import Layout
-from superhosts.units import format_size
 
 BLOCK_BYTES = 1 << 20
 LEAST_BLOCKS = 4

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import measured
+from superhosts.core.text import printable
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBlock
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.columns import ColumnLender
 from superhosts.sources.frames import (
@@ -35,8 +37,6 @@ from superhosts.sources.livecapture.naming import ANY, SNAP, TUNNEL_SNAP, WORD, 
 from superhosts.sources.livecapture.ringwalk import DAMAGED, PLACE_SLOTS, Layout, walk_ring
 from superhosts.sources.livecapture.sockets import RETIRE, Fanout, Ring, RingOptions, open_socket
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
-from superhosts.stopwatch import measured
-from superhosts.text import printable
 
 BLOCK_PACKETS = 131_072
 CHECKED = 1.0  # seconds between two looks for an interface that is gone

@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, are_inside, parse_address, parse_at, parse_text
-from superhosts.columns.binary import from_words
-from superhosts.columns.integers import narrow_into
-from superhosts.columns.split import AddressColumn, Ends, widened
-from superhosts.compiled import compiled
+from superhosts.core.columns.addresses import (
+    READABLE,
+    Bytes,
+    Kinds,
+    Words,
+    are_inside,
+    parse_address,
+    parse_at,
+    parse_text,
+)
+from superhosts.core.columns.binary import from_words
+from superhosts.core.columns.integers import narrow_into
+from superhosts.core.columns.split import AddressColumn, Ends, widened
+from superhosts.core.pairs import Times
 from superhosts.errors import InputError
-from superhosts.pairs import Times
+from superhosts.jit.compiled import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.detailcolumns import Numbers, of_floats, of_integers, of_places
 from superhosts.sources.tables.detailvalues import Codes

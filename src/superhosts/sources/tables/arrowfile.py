@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from superhosts.core.stopwatch import measured
 from superhosts.errors import InputError
 from superhosts.sources.base import Stopped
 from superhosts.sources.inputs import Input
@@ -19,7 +20,6 @@ from superhosts.sources.tables.base import Opens, RowBlock, TableFormat
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquet import Wanted, arrow_errors, block_of, wanted_of
 from superhosts.sources.tables.placed import placed
-from superhosts.stopwatch import measured
 
 FILE_MAGIC = b"ARROW1\0\0"
 STREAM_MAGIC = b"\xff\xff\xff\xff"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from superhosts.columns.split import AddressColumn, Ends
-from superhosts.packetdetails import Details
-from superhosts.pairs import Times
+from superhosts.core.columns.split import AddressColumn, Ends
+from superhosts.core.packetdetails import Details
+from superhosts.core.pairs import Times
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.options import TableOptions
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.packetdetails import Details
-from superhosts.rawmemory import byte_at
+from superhosts.core.packetdetails import Details
+from superhosts.jit.compiled import compiled
+from superhosts.jit.rawmemory import byte_at
 from superhosts.sources.tables.detailfields import DetailFields
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.lens import PROTOCOLS
-from superhosts.packetdetails import (
+from superhosts.core.lens import PROTOCOLS
+from superhosts.core.packetdetails import (
     DCCP,
     FLAGS_SHIFT,
     HAS_FLAGS,
@@ -38,7 +37,8 @@ from superhosts.packetdetails import (
     UDP,
     UDP_LITE,
 )
-from superhosts.rawmemory import byte_at, number_at
+from superhosts.jit.compiled import compiled
+from superhosts.jit.rawmemory import byte_at, number_at
 from superhosts.sources.tables.claims import (
     ANSWERED,
     CONVERSATION,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from superhosts.core.text import setting
 from superhosts.errors import UsageError
 from superhosts.sources.tables.arrowfile import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.logs import TEXT_FORMATS
 from superhosts.sources.tables.parquet import PARQUET
-from superhosts.text import setting
 
 FORMATS: list[TableFormat] = [PARQUET, ARROW, AZURE, *TEXT_FORMATS]
 

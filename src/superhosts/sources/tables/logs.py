@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
+from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
+from superhosts.core.text import setting
 from superhosts.errors import InputError
-from superhosts.recognising import PCAP, PCAPNG, SKETCH
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import (
@@ -32,7 +33,6 @@ from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import BLANK
 from superhosts.sources.tables.textpieces import open_text
 from superhosts.sources.tables.textreader import Grammar, Layout, TextReader
-from superhosts.text import setting
 
 _NO_TEXT = (b"PAR1", b"ARROW1", PCAPNG, SKETCH, *PCAP)  # how files begin that are given with a wrong --format
 RESULT = frozenset({"host", "peers"})  # columns of what this program writes: no traffic

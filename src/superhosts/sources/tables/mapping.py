@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from superhosts.core.text import either, printable
 from superhosts.errors import InputError, UsageError
-from superhosts.text import either, printable
 
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # nanoseconds
 TIMES = ("time", "time_end", "duration")  # roles that may have a unit

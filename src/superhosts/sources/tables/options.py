@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from superhosts.core.text import setting
 from superhosts.errors import UsageError
 from superhosts.sources.tables.mapping import Mapping
-from superhosts.text import setting
 
 WHICH_TIME = ("record", "start", "end", "export", "received")  # the last two are times of flow exports only
 # The names of all formats, as --format takes them, written out because the formats are slow to load.

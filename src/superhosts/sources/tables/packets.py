@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.split import AddressColumn, Ends, packets_of
+from superhosts.core.columns.split import AddressColumn, Ends, packets_of
+from superhosts.core.pairs import PacketBatch, PacketBlock, Times
+from superhosts.core.text import counted, either, printable, setting
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBatch, PacketBlock, Times
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.tables.base import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.mapping import columns_found
-from superhosts.text import counted, either, printable, setting
 
 SHOWN = 3  # bad rows of a table
 _MOST_SHOWN = 160  # characters of a row

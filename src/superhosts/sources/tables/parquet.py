@@ -18,11 +18,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from superhosts.columns.split import AddressColumn
-from superhosts.device import thread_count
+from superhosts.core.columns.split import AddressColumn
+from superhosts.core.device import thread_count
+from superhosts.core.packetdetails import Details
+from superhosts.core.pairs import Times
+from superhosts.core.stopwatch import measured
+from superhosts.core.text import printable
 from superhosts.errors import InputError
-from superhosts.packetdetails import Details
-from superhosts.pairs import Times
 from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, value_at, values_of
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.detailcolumns import details_of_columns
@@ -31,8 +33,6 @@ from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_ti
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquetpages import PlainPages
 from superhosts.sources.tables.placed import PlacedFile, placed
-from superhosts.stopwatch import measured
-from superhosts.text import printable
 
 MAGIC = b"PAR1"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
-from superhosts.compiled import compiled
-from superhosts.rawmemory import number_at, word_at
+from superhosts.core.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
+from superhosts.core.stopwatch import measured
+from superhosts.jit.compiled import compiled
+from superhosts.jit.rawmemory import number_at, word_at
 from superhosts.sources.tables.parquetheaders import (
     DATA_2,
     DICTIONARY,
@@ -34,7 +35,6 @@ from superhosts.sources.tables.parquetheaders import (
     read_varint,
 )
 from superhosts.sources.tables.placed import Places
-from superhosts.stopwatch import measured
 
 Narrow = NDArray[np.uint32]
 

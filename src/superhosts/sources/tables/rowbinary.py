@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.split import AddressColumn, Ends
+from superhosts.core.columns.split import AddressColumn, Ends
+from superhosts.core.packetdetails import Details
+from superhosts.core.pairs import Times
+from superhosts.core.text import either
 from superhosts.errors import InputError, UsageError
-from superhosts.packetdetails import Details
-from superhosts.pairs import Times
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
 from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
@@ -25,7 +26,6 @@ from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary_loops import DAMAGED, Places, read_addresses, read_integers, walk
 from superhosts.sources.tables.rowbinary_schema import LITTLE, OPAQUE, TEXT, Field, field_of, row_width
 from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
-from superhosts.text import either
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row

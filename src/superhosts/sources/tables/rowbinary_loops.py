@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import Bytes, Kinds, Words, parse_address
-from superhosts.compiled import compiled
+from superhosts.core.columns.addresses import Bytes, Kinds, Words, parse_address
+from superhosts.jit.compiled import compiled
 
 Places = NDArray[np.int64]
 LITTLE, BIG = 1, 2  # as in rowbinary_schema.py

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from superhosts.core.text import setting
 from superhosts.errors import UsageError
-from superhosts.text import setting
 
 LITTLE, BIG, TEXT, OPAQUE = 1, 2, 3, 0  # how the bytes of a value are read: as what kind of number, as text, not at all
 TEXT_WIDTH = 0  # in place of the bytes of a value: its length is before it

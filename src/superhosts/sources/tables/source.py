@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from superhosts.pairs import PacketBlock
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.units import SECOND
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.filesource import FileSource
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.packets import RowPackets
-from superhosts.units import SECOND
 
 _YEAR = 365 * 86400 * SECOND
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from superhosts.compiled import compiled
-from superhosts.rawmemory import number_at
+from superhosts.jit.compiled import compiled
+from superhosts.jit.rawmemory import number_at
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,
     DPORT,

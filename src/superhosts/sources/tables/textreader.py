@@ -17,7 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.split import AddressColumn
+from superhosts.core.columns.split import AddressColumn
+from superhosts.core.stopwatch import measured
+from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock
 from superhosts.sources.tables.delimitedloop import DIRECTIVE, FULL, Bytes
@@ -40,8 +42,6 @@ from superhosts.sources.tables.textrow import (
     new_rows,
 )
 from superhosts.sources.tables.textscan import PADDING
-from superhosts.stopwatch import measured
-from superhosts.text import printable
 
 BLOCK_BYTES = 4 << 20
 BLOCK_ROWS = 1 << 16

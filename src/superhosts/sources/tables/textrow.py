@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import Kinds, Words, parse_at
-from superhosts.compiled import compiled
-from superhosts.packetdetails import Details
-from superhosts.pairs import Times
-from superhosts.rawmemory import byte_at, number_at
+from superhosts.core.columns.addresses import Kinds, Words, parse_at
+from superhosts.core.packetdetails import Details
+from superhosts.core.pairs import Times
+from superhosts.jit.compiled import compiled
+from superhosts.jit.rawmemory import byte_at, number_at
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.textscan import short_word
 from superhosts.sources.tables.texttimes import parse_duration, parse_time

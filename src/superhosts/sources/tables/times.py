@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
-from superhosts.pairs import Times
+from superhosts.core.pairs import Times
+from superhosts.jit.compiled import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.mapping import UNITS
 

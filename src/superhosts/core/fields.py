@@ -1,0 +1,124 @@
+"""Validate untrusted JSON: the type, range and form of every field, before any of it is used.
+
+A check is a function that takes a value and its place (`parts[0].side`). It returns the value, converted if that is
+useful, or raises FieldError, which names the place. Checks are composed of smaller ones, so that a table of checks is
+the grammar of a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from superhosts.core.names import NAME_RULE, is_name
+from superhosts.core.text import counted, printable
+
+Check = Callable[[Any, str], Any]
+UNKNOWN = "unknown field"
+MOST_QUOTED = 60  # characters of an invalid value that a message quotes
+
+
+class FieldError(ValueError):
+    """An invalid field. The message names its place."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"field {place}: {problem}")
+
+
+def refuse(value: Any, place: str, rule: str) -> FieldError:
+    """Return the error for a value that breaks `rule`."""
+    return FieldError(place, f"{_quoted(value)}, must be {rule}")
+
+
+def _quoted(value: Any) -> str:
+    """Describe a value briefly, however large it is."""
+    if isinstance(value, list):
+        return f"a list of {len(value):,}"
+    if isinstance(value, dict):
+        return f"an object of {counted(len(value), 'field')}"
+    if isinstance(value, str):
+        return f'"{printable(value, MOST_QUOTED)}"'
+    named = {None: "null", True: "true", False: "false"} if value is None or isinstance(value, bool) else {}
+    return named.get(value, printable(value, MOST_QUOTED))
+
+
+def whole(low: int, high: int, rule: str = "") -> Check:
+    """Return a check for an integer from `low` to `high`. It rejects true and 1.0. `rule` rewords the error."""
+    rule = rule or f"a whole number from {low} to {high}"
+
+    def check(value: Any, place: str) -> Any:
+        if type(value) is not int or not low <= value <= high:
+            raise refuse(value, place, rule)
+        return value
+
+    return check
+
+
+def one_of(*known: Any) -> Check:
+    """Return a check for one of the `known` values. The type must match too: true is not 1."""
+    rule = ("one of " if len(known) > 1 else "") + ", ".join(
+        each if isinstance(each, str) else _quoted(each) for each in known
+    )
+
+    def check(value: Any, place: str) -> Any:
+        if not any(type(value) is type(each) and value == each for each in known):
+            raise refuse(value, place, rule)
+        return value
+
+    return check
+
+
+def text(pattern: str, rule: str) -> Check:
+    """Return a check for text that matches a regular expression."""
+    form = re.compile(pattern, re.ASCII)
+
+    def check(value: Any, place: str) -> Any:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise refuse(value, place, rule)
+        return value
+
+    return check
+
+
+def name(value: Any, place: str) -> Any:
+    """Check the name of a site (`NAME_RULE`)."""
+    if not isinstance(value, str) or not is_name(value):
+        raise refuse(value, place, f"a name: {NAME_RULE}")
+    return value
+
+
+def optional(check: Check) -> Check:
+    """Return a check that accepts null and whatever `check` accepts."""
+    return lambda value, place: None if value is None else check(value, place)
+
+
+def sequence(check: Check, least: int = 0, most: int | None = None) -> Check:
+    """Return a check for a list of `least` to `most` items, each of which passes `check`."""
+    rule = f"a list of {least} to {most} items" if most is not None else "a list"
+
+    def check_all(value: Any, place: str) -> Any:
+        if not isinstance(value, list) or len(value) < least or (most is not None and len(value) > most):
+            raise refuse(value, place, rule)
+        return [check(item, f"{place}[{i}]") for i, item in enumerate(value)]
+
+    return check_all
+
+
+def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None) -> Check:
+    """Return a check for an object with all `required` fields, any of the `extra` ones, and no others."""
+    known = {**required, **(extra or {})}
+
+    def check_fields(value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise refuse(value, place or "(all)", "an object")
+        before = f"{place}." if place else ""
+        for field in required:
+            if field not in value:
+                raise FieldError(before + field, "missing")
+        for field in value:
+            if field not in known:
+                raise FieldError(before + printable(field, MOST_QUOTED), UNKNOWN)
+        return {field: known[field](item, before + field) for field, item in value.items()}
+
+    return check_fields

@@ -1,0 +1,264 @@
+"""Prefixes: lists of them as options give them, and tables that say which addresses they contain."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.pairs import Addresses, Network, PacketBatch
+from superhosts.core.text import named, printable, setting
+from superhosts.errors import UsageError
+from superhosts.jit.compiled import compiled
+
+Words = NDArray[np.uint64]
+Flags = NDArray[np.uint8]
+Networks = list[Network]
+
+SAMPLED_BLOCKS, SAMPLED_PACKETS = 64, 1024  # most blocks of a sample, and packets of each
+SHOWN_PREFIXES = 3
+
+# The word for prefixes that nobody else can have on the Internet: RFC 1918, unique local (RFC 4193) and link-local.
+PRIVATE = "private"
+PRIVATE_NETWORKS: Networks = [
+    *(ipaddress.IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")),
+    *(ipaddress.IPv6Network(text) for text in ("fc00::/7", "fe80::/10")),
+]
+# Multicast (link-local multicast included), broadcast and unspecified addresses. The broadcast address of a subnet
+# cannot be told from a host without the subnet's mask. `mark_special` computes the same.
+SPECIAL_NETWORKS: Networks = [
+    *(ipaddress.IPv4Network(text) for text in ("224.0.0.0/4", "255.255.255.255/32", "0.0.0.0/32")),
+    *(ipaddress.IPv6Network(text) for text in ("ff00::/8", "::/128")),
+]
+
+
+class PrefixTable(NamedTuple):
+    """Sorted, disjoint address ranges, indexed by the first 16 bits of an address."""
+
+    known: Flags  # for each value of the first 16 bits: 0 all outside, 1 all inside, 2 search the ranges
+    first: NDArray[np.int32]  # for each such value: index of the first range that may contain the address
+    last: NDArray[np.int32]  # for each such value: one past the index of the last such range
+    low: Words  # (ranges, 2): first address of each range; IPv4 addresses occupy the highest 32 bits
+    high: Words  # (ranges, 2): last address of each range
+
+
+def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
+    """Build the prefix table of one address family."""
+    ranges: list[tuple[int, int]] = []
+    for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
+        shift = 96 if family == 4 else 0
+        first, last = int(network.network_address) << shift, int(network.broadcast_address) << shift
+        if ranges and ranges[-1][1] + (1 << shift) == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    tops = [(first >> 112, last >> 112) for first, last in ranges]
+    sixteen = np.arange(1 << 16)
+    begins = np.searchsorted(np.array([top for _, top in tops], np.int64), sixteen, "left").astype(np.int32)
+    ends = np.searchsorted(np.array([top for top, _ in tops], np.int64), sixteen, "right").astype(np.int32)
+    known = np.where(begins == ends, 0, 2).astype(np.uint8)
+    for first, last in ranges:
+        whole = -(-first >> 112), (last + (1 << (96 if family == 4 else 0))) >> 112
+        known[whole[0] : whole[1]] = 1
+    return PrefixTable(
+        known,
+        begins,
+        ends,
+        _halves([first for first, _ in ranges]),
+        _halves([last for _, last in ranges]),
+    )
+
+
+def tables_of_some(networks: Networks, host_bits: Mapping[int, int]) -> dict[int, PrefixTable]:
+    """Return tables of the hosts that contain some address of the networks; `host_bits`: of each address family."""
+    wide: Networks = [
+        n.supernet(new_prefix=host_bits[n.version]) if n.prefixlen > host_bits[n.version] else n for n in networks
+    ]
+    return {family: make_table(wide, family) for family in (4, 6)}
+
+
+def tables_of_whole(networks: Networks, host_bits: Mapping[int, int]) -> dict[int, PrefixTable]:
+    """Return tables of the hosts that contain only addresses of the networks.
+
+    They differ from the others if hosts are prefixes and a network is smaller than a host.
+    """
+    whole: dict[int, Networks] = {}
+    for family in (4, 6):
+        collapsed = ipaddress.collapse_addresses(n for n in networks if n.version == family)  # type: ignore[type-var]
+        whole[family] = [n for n in collapsed if n.prefixlen <= host_bits[family]]
+    return {family: make_table(whole[family], family) for family in (4, 6)}
+
+
+def _halves(numbers: list[int]) -> Words:
+    return np.array([(n >> 64, n & (1 << 64) - 1) for n in numbers], np.uint64).reshape(len(numbers), 2)
+
+
+@compiled
+def inside(addresses: Addresses, table: PrefixTable) -> Flags:
+    """Return for every address 1 if the table contains it, else 0."""
+    out = np.empty(len(addresses), np.uint8)
+    mark_inside(addresses, table, out)
+    return out
+
+
+@compiled
+def mark_inside(addresses: Addresses, table: PrefixTable, out: Flags) -> None:
+    """Write 1 for every address that the table contains, else 0."""
+    known, first, last, lows, highs = table
+    for i in range(len(addresses)):
+        if addresses.ndim == 1:
+            out[i] = known[addresses[i] >> np.uint32(16)]
+        else:
+            out[i] = known[addresses[i, 0] >> np.uint64(48)]
+    if _largest(out[: len(addresses)]) < 2:  # With most prefixes, the small table decides.
+        return
+    for i in range(len(addresses)):
+        if out[i] < 2:
+            continue
+        if addresses.ndim == 1:
+            high, low = np.uint64(addresses[i]) << np.uint64(32), np.uint64(0)
+        else:
+            high, low = addresses[i, 0], addresses[i, 1]
+        top = high >> np.uint64(48)
+        a, b = first[top], last[top]
+        while a < b:  # Binary search for the first range that does not end before the address.
+            middle = (a + b) >> 1
+            if highs[middle, 0] < high or (highs[middle, 0] == high and highs[middle, 1] < low):
+                a = middle + 1
+            else:
+                b = middle
+        out[i] = a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low))
+
+
+@compiled
+def mark_special(addresses: Addresses, out: Flags) -> bool:
+    """Write 1 for every multicast, broadcast or unspecified address, else 0; return False if there is certainly none.
+
+    Nothing is written then. Most blocks have none, and looking for the largest address runs in vector registers.
+    """
+    if addresses.ndim == 1:
+        largest = np.uint32(0)
+        for i in range(len(addresses)):  # minus 1, so that 0.0.0.0 is the largest of all
+            largest = max(largest, np.uint32(addresses[i] - np.uint32(1)))
+        if largest < np.uint32(0xDFFFFFFF):
+            return False
+        for i in range(len(addresses)):
+            out[i] = np.uint8(np.uint32(addresses[i] - np.uint32(0xE0000000)) < np.uint32(0x10000000))
+        if largest >= np.uint32(0xFFFFFFFE):
+            for i in range(len(addresses)):
+                out[i] |= np.uint8(np.uint32(addresses[i] + np.uint32(1)) < np.uint32(2))
+    else:
+        top = np.uint64(0)
+        for i in range(len(addresses)):
+            top = max(top, addresses[i, 0] - np.uint64(1))
+        if top < np.uint64(0xFEFFFFFFFFFFFFFF):
+            return False
+        for i in range(len(addresses)):
+            unspecified = np.uint8((addresses[i, 0] | addresses[i, 1]) == np.uint64(0))
+            out[i] = unspecified | np.uint8(addresses[i, 0] >= np.uint64(0xFF00000000000000))
+    return True
+
+
+@compiled
+def _largest(flags: Flags) -> int:
+    """Return the largest flag. A maximum runs in vector registers, where | of small integers does not."""
+    largest = np.uint8(0)
+    for i in range(len(flags)):
+        largest = max(largest, flags[i])
+    return int(largest)
+
+
+def parse_networks(values: Sequence[str], name: str) -> Networks:
+    """Parse prefixes. Each value is a comma-separated list, or @FILE with one prefix per line and # comments.
+
+    The word `private` stands for all private prefixes. Errors spell the setting `name` as the caller writes it.
+    """
+    networks: Networks = []
+    for value in values:
+        if value.startswith("@"):
+            try:
+                lines = Path(value[1:]).read_text("utf-8").splitlines()
+            except OSError as error:
+                raise UsageError(f"{setting(name, value)}: cannot be read: {error.strerror or error}") from None
+            except UnicodeDecodeError:
+                raise UsageError(f"{setting(name, value)}: cannot be read: not a text file (UTF-8)") from None
+            except ValueError:
+                raise UsageError(f"{setting(name, printable(value))}: cannot be read: invalid file name") from None
+            places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
+        else:
+            places = [(named(name), text.strip()) for text in value.split(",")]
+        for place, text in places:
+            if not text:
+                continue
+            if text == PRIVATE:
+                networks += PRIVATE_NETWORKS
+                continue
+            try:
+                networks.append(ipaddress.ip_network(text))
+            except ValueError as error:
+                hint = f"write it like 10.0.0.0/8, 2001:db8::/32 or {PRIVATE}"
+                why = str(error) if "host bits" in str(error) else hint
+                raise UsageError(f"{place}: {text!r} is not a prefix: {why}") from None
+    return networks
+
+
+class OutsideSample:
+    """A bounded sample of packets without an inner end: the prefixes that most of them have, for whoever mistyped one.
+
+    The first blocks in which most packets are of this kind are sampled, so that it costs nothing in the long run.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._packets: Counter[tuple[int, int]] = Counter()  # by family and leading bits of an end
+
+    def add(self, packets: PacketBatch, inner: PrefixTable, no_inner_end: int) -> None:
+        """Take packets of one block into the sample, if most have no inner end: `no_inner_end` of them."""
+        if 2 * no_inner_end <= len(packets) or self._blocks == SAMPLED_BLOCKS:
+            return
+        self._blocks += 1
+        step = -(-len(packets) // SAMPLED_PACKETS)
+        src, dst = packets.src[::step].copy(), packets.dst[::step].copy()
+        outside = (inside(src, inner) | inside(dst, inner)) == 0
+        ends = zip(_leading(src[outside]), _leading(dst[outside]), strict=True)
+        self._packets.update((packets.family, each) for pair in ends for each in set(pair))
+
+    def seen(self, family: int, address: int) -> int:
+        """Return how many packets of the sample have an end in the prefix of an address."""
+        return self._packets[family, address >> (16 if family == 4 else 80)]
+
+    def most_seen(self) -> list[str]:
+        """Return the prefixes that most of the packets have, most first. Those of special addresses are nobody's."""
+        ordered = sorted(self._packets.items(), key=lambda item: (-item[1], item[0]))
+        found = (_prefix(family, number) for (family, number), _ in ordered)
+        return [str(prefix) for prefix in islice((each for each in found if not _is_special(each)), SHOWN_PREFIXES)]
+
+
+def _prefix(family: int, leading: int) -> Network:
+    if family == 4:
+        return ipaddress.IPv4Network((leading << 16, 16))
+    return ipaddress.IPv6Network((leading << 80, 48))
+
+
+def _is_special(prefix: Network) -> bool:
+    return any(prefix.version == each.version and prefix.overlaps(each) for each in SPECIAL_NETWORKS)
+
+
+def _leading(addresses: Addresses) -> list[int]:
+    """Return the first 16 bits of IPv4 addresses, or the first 48 of IPv6 addresses: what a site typically has."""
+    leading: list[int] = (
+        addresses >> np.uint32(16) if addresses.ndim == 1 else addresses[:, 0] >> np.uint64(16)
+    ).tolist()
+    return leading
+
+
+def is_private(prefix: str) -> bool:
+    """Return True if the word `private` includes a prefix."""
+    network = ipaddress.ip_network(prefix)
+    return any(network.version == each.version and network.subnet_of(each) for each in PRIVATE_NETWORKS)  # type: ignore[arg-type]

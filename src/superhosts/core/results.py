@@ -1,0 +1,406 @@
+"""The results of a search: super hosts as columns or rows.
+
+Every search returns `SuperHosts`: a detector's, a sketch's, and a window of a scan, which is one with more attributes.
+All have the same columns, those of `COLUMNS`, in the same types whether there are rows or not. Rows of a sketch come
+from several parts, of different address families; `Origin` says what the numbers of a row's host mean. A detector alone
+knows of no window, so the window of its rows is null; their part is the one under which the detector would be saved.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.pairs import (
+    MASK64,
+    Addresses,
+    Host,
+    HostFormat,
+    Part,
+    Window,
+    array_to_numbers,
+    format_for,
+    words_to_column,
+)
+from superhosts.core.resulttables import COLUMNS as COLUMNS
+from superhosts.core.resulttables import Origin, TableColumns, plain_host, to_arrow, to_pandas, to_polars
+from superhosts.core.resulttext import SHOWN, html_table, text_table
+from superhosts.core.times import iso_time
+from superhosts.errors import UsageError
+
+UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SuperHost(NamedTuple):
+    """One host, its number of distinct peers and the 95 % confidence interval of that number.
+
+    If the number is exact, both ends of the interval are that number. If the host is saturated, only the lower end is
+    known, with 97.5 % confidence: `peers` is None, so that a bound is never taken for a measurement.
+    """
+
+    host: Host
+    peers: int | None
+    peers_low: int
+    peers_high: int | None
+    exact: bool
+    saturated: bool
+    part: Part = Part()  # the traffic in which the host was seen
+    window: Window | None = None  # None: a detector alone knows of no window
+    detector: str = ""  # the name of the detector
+
+    @property
+    def known_peers(self) -> int:
+        """The number of peers, or the lower bound if the host is saturated: for sorting and comparing."""
+        return self.peers_low if self.peers is None else self.peers
+
+    @property
+    def family(self) -> int | None:
+        """Address family of the host, 4 or 6; None if hosts are generic keys."""
+        return self.part.columns[0]
+
+    @property
+    def side(self) -> str:
+        """The watched side: inner or outer."""
+        return self.part.side
+
+    @property
+    def direction(self) -> str:
+        """The watched direction: any, out or in."""
+        return self.part.direction
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The time at which the window begins, to the microsecond; None without a window."""
+        return _as_datetime(self.window.start) if self.window and self.window.is_timed else None
+
+    @property
+    def window_end(self) -> datetime | None:
+        """The time at which the window ends, to the microsecond; None without a window."""
+        return _as_datetime(self.window.end) if self.window and self.window.is_timed else None
+
+
+class SuperHosts:
+    """Hosts as columns, sorted by peers, largest first. Iteration yields `SuperHost` rows.
+
+    `found[0]` is a row and `found[:10]` a result; a mask or an array of indexes selects rows, too. `host in found`
+    takes an address, its text or its integer. Any Arrow consumer takes a result as it is: pl.DataFrame(found),
+    pa.table(found), duckdb.sql("from found").
+
+    In the column `peers`, a saturated host has its lower bound, so that hosts can be sorted; in rows and tables its
+    `peers` and `peers_high` are null. If hosts of several widths are in one result, `hosts` are rows (high word, low
+    word).
+    """
+
+    window: Window | None = None  # None: a detector alone knows of no window
+
+    def __init__(
+        self,
+        hosts: Addresses,
+        peers: NDArray[np.int64],
+        peers_low: NDArray[np.int64],
+        peers_high: NDArray[np.int64],
+        saturated: NDArray[np.bool_],
+        exact: NDArray[np.bool_] | bool = False,
+        *,
+        sort: bool = True,
+    ) -> None:
+        """Make a result. Without `sort`, rows stay in the given order."""
+        self.hosts = hosts
+        self.peers = np.where(saturated, peers_low, peers)
+        self.peers_low = peers_low
+        self.peers_high = peers_high  # UNBOUNDED where there is no upper bound
+        self.saturated = saturated
+        # True where peers were counted, not estimated
+        self.exact = np.full(len(peers), exact) if isinstance(exact, bool) else exact
+        self._order: NDArray[np.intp] | None = None  # how rows were sorted
+        format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+        self._origins: tuple[Origin, ...] = (Origin(Part(format.family), format),)
+        self._which: NDArray[np.uint8] | None = None  # the origin of each row, if there are several
+        if sort:
+            self._order = _largest_first(hosts, self.peers)
+            self._take(self._order)
+
+    @classmethod
+    def counted(
+        cls, hosts: Addresses, peers: NDArray[np.int64], format: HostFormat, *, sort: bool = True
+    ) -> SuperHosts:
+        """Return hosts whose peers were counted exactly: every interval is the number itself."""
+        result = SuperHosts(hosts, peers, peers, peers, np.zeros(len(peers), bool), exact=True, sort=sort)
+        result.format = format
+        return result
+
+    @classmethod
+    def none(cls) -> SuperHosts:
+        """Return a result without hosts."""
+        return cls.joined([])
+
+    @classmethod
+    def joined(cls, results: Sequence[SuperHosts], window: Window | None = None, *, sort: bool = True) -> SuperHosts:
+        """Return the rows of several results as one: most peers first, hosts with as many by part and address."""
+        empty = np.zeros(0, np.int64)
+        if not results:
+            whole = SuperHosts(np.zeros(0, np.uint32), empty, empty, empty, np.zeros(0, bool), np.zeros(0, bool))
+            whole.window = window
+            return whole
+        origins = sorted({origin for each in results for origin in each._origins})
+        widths = {origin.format.key_bits for origin in origins}
+        hosts: Any = [each.hosts if len(widths) == 1 else _as_words(each.hosts) for each in results]
+        columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
+        whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
+        whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
+        whole._which = np.concatenate([each._renumbered(origins) for each in results])
+        if sort:
+            keys = [whole.hosts[:, 1], whole.hosts[:, 0]] if whole.hosts.ndim == 2 else [whole.hosts]
+            whole._order = np.lexsort((*keys, whole._which, -whole.peers))
+            whole._take(whole._order)
+        return whole
+
+    def _renumbered(self, origins: list[Origin]) -> NDArray[np.uint8]:
+        """Return the origin of each row as its index in `origins`."""
+        numbers = np.array([origins.index(origin) for origin in self._origins], np.uint8)
+        return np.full(len(self), numbers[0]) if self._which is None else numbers[self._which]
+
+    @property
+    def format(self) -> HostFormat:
+        """How the integers in `hosts` represent hosts. Raise UsageError if the rows have several formats."""
+        formats = {origin.format for origin in self._origins}
+        if len(formats) > 1:
+            raise UsageError("these hosts are of several formats; take those of one part: found.of_part(sh.Part(4))")
+        return formats.pop()
+
+    @format.setter
+    def format(self, format: HostFormat) -> None:
+        self._origins = (Origin(Part(format.family), format, self._origins[0].detector),)
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The time at which the window begins, to the microsecond; None without a window."""
+        return _as_datetime(self.window.start) if self.window and self.window.is_timed else None
+
+    @property
+    def window_end(self) -> datetime | None:
+        """The time at which the window ends, to the microsecond; None without a window."""
+        return _as_datetime(self.window.end) if self.window and self.window.is_timed else None
+
+    @property
+    def parts(self) -> list[Part]:
+        """The part of each row."""
+        parts = [origin.part for origin in self._origins]
+        return parts * len(self) if self._which is None else [parts[i] for i in self._which.tolist()]
+
+    @property
+    def unnamed(self) -> int:
+        """Hosts that are shown as a hash, because their names were forgotten; 0 unless hosts are text."""
+        rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
+        return sum(not origin.format.knows(number) for number, origin in rows)
+
+    def named(self, detector: str, part: Part | None = None) -> SuperHosts:
+        """Return the same rows, with the name of the detector that found them and the part that it is."""
+        rows = copy.copy(self)
+        origin = self._origins[0]
+        rows._origins = (Origin(origin.part if part is None else part, self.format, detector),)
+        return rows
+
+    def of_part(self, part: Part) -> SuperHosts:
+        """Return the rows of one part, with hosts of the part's own width."""
+        chosen = [i for i, origin in enumerate(self._origins) if origin.part == part]
+        if self._which is None:
+            return self if chosen else self.select(slice(0))
+        rows = self.select(np.isin(self._which, chosen))
+        if len(chosen) == 1:
+            rows._origins, rows._which = (self._origins[chosen[0]],), None
+            bits = rows.format.key_bits
+            words: Any = rows.hosts
+            rows.hosts = words if words.ndim == 1 else words_to_column(words, bits)
+        return rows
+
+    # Rows
+
+    def __len__(self) -> int:
+        return len(self.peers)
+
+    def __iter__(self) -> Iterator[SuperHost]:
+        columns = [column.tolist() for column in self._columns()[1:]]
+        for host, origin, peers, low, high, saturated, exact in zip(
+            self._hosts(), self._row_origins(), *columns, strict=True
+        ):
+            if saturated:
+                peers = high = None
+            yield SuperHost(host, peers, low, high, exact, saturated, origin.part, self.window, origin.detector)
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> SuperHost: ...
+
+    @overload
+    def __getitem__(self, key: slice | NDArray[Any] | Sequence[int] | Sequence[bool]) -> SuperHosts: ...
+
+    def __getitem__(
+        self, key: int | np.integer[Any] | slice | NDArray[Any] | Sequence[int] | Sequence[bool]
+    ) -> SuperHost | SuperHosts:
+        """Return one row, or the rows that a slice, a mask or an array of indexes selects."""
+        if isinstance(key, slice):
+            return self.select(key)
+        if not isinstance(key, int | np.integer):
+            if isinstance(cast(object, key), str):
+                raise TypeError(f"{key!r} is no row; columns are attributes (.peers), or those of to_pandas()")
+            return self.select(np.asarray(key) if len(key) else np.zeros(0, np.intp))
+        index = int(key)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        index %= len(self)
+        return next(iter(self.select(slice(index, index + 1))))
+
+    def __contains__(self, host: object) -> bool:
+        """Return True if a host is among the rows: an address, a prefix, its text, its integer, or a row."""
+        wanted = host.host if isinstance(host, SuperHost) else host
+        if isinstance(wanted, bool) or not isinstance(wanted, str | int | np.integer | Host):
+            return False
+        for number, origin in enumerate(self._origins):
+            try:
+                value = origin.format.to_number(wanted)
+            except UsageError:  # It is no host of this kind.
+                continue
+            rows = _equal(self.hosts, value)
+            if isinstance(host, SuperHost) and origin.part != host.part:
+                continue
+            if (rows if self._which is None else rows & (self._which == number)).any():
+                return True
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the other is a result with the same rows in the same order."""
+        if not isinstance(other, SuperHosts):
+            return NotImplemented
+        if len(self) != len(other) or (len(self) and self.window != other.window):
+            return False
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # Arrays can be changed.
+
+    def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
+        """Return the rows that `keep` selects: a mask, indexes or a slice."""
+        chosen = SuperHosts(*(column[keep] for column in self._columns()), sort=False)
+        chosen._origins, chosen.window = self._origins, self.window
+        chosen._which = None if self._which is None else self._which[keep]
+        return chosen
+
+    def in_original_order(self) -> SuperHosts:
+        """Return the rows in the order in which the caller named the hosts, not sorted by peers."""
+        if self._order is None:
+            return self
+        rows = copy.copy(self)
+        rows._take(np.argsort(self._order))
+        rows._order = None
+        return rows
+
+    def _columns(self) -> list[NDArray[Any]]:
+        """Return the columns in the order of the constructor's arguments."""
+        return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
+
+    def _take(self, order: NDArray[np.intp]) -> None:
+        """Put the rows into another order."""
+        self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact = (
+            column[order] for column in self._columns()
+        )
+        if self._which is not None:
+            self._which = self._which[order]
+
+    def _row_origins(self) -> list[Origin]:
+        """Return the origin of each row."""
+        if self._which is None:
+            return [self._origins[0]] * len(self)
+        return [self._origins[i] for i in self._which.tolist()]
+
+    def _hosts(self) -> list[Host]:
+        """Return the hosts of all rows as objects."""
+        numbers = array_to_numbers(self.hosts)
+        return [origin.format.to_host(number) for number, origin in zip(numbers, self._row_origins(), strict=True)]
+
+    # Tables and text
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns as lists, as JSON rows have them: hosts and times as text, None for what is not known."""
+        times = tuple(map(iso_time, self.window)) if self.window and self.window.is_timed else (None, None)
+        rows = [(*times, plain_host(row.host), *row.part.columns, *row[1:6], row.detector) for row in self]
+        return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
+        return to_arrow(self._table_columns())
+
+    def to_polars(self) -> Any:
+        """Return a Polars DataFrame."""
+        return to_polars(self._table_columns())
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame, with nullable integers."""
+        return to_pandas(self._table_columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as a stream of the Arrow PyCapsule interface, which other libraries read."""
+        stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
+        return stream
+
+    def _table_columns(self) -> TableColumns:
+        return TableColumns(
+            self.window,
+            self._origins,
+            self._which,
+            self.hosts,
+            self.peers,
+            self.peers_low,
+            self.peers_high,
+            self.saturated,
+            self.exact,
+        )
+
+    def __repr__(self) -> str:
+        return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+
+
+def _as_datetime(time: int) -> datetime:
+    """Return a time in nanoseconds since the epoch as a datetime in UTC."""
+    return EPOCH + timedelta(microseconds=time // 1000)
+
+
+def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the indexes that sort hosts by peers, largest first, and hosts with as many peers by address."""
+    if hosts.dtype == np.uint32 and len(peers) and peers.max() < 1 << 31:  # One key sorts twice as fast as two.
+        return np.argsort((-peers << 32) + hosts)
+    keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
+    return np.lexsort((*keys, -peers))
+
+
+def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> list[Origin]:
+    """Return origins whose formats know the names of the hosts of all results."""
+    every = [origin for each in results for origin in each._origins]
+    return [
+        origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
+        for origin in origins
+    ]
+
+
+def _as_words(hosts: Addresses) -> Addresses:
+    """Return hosts of any width as rows (high word, low word)."""
+    if hosts.ndim == 2:
+        return hosts
+    words = np.zeros((len(hosts), 2), np.uint64)
+    words[:, 1] = hosts
+    return words
+
+
+def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
+    """Return which hosts are this number."""
+    if hosts.ndim == 2:
+        high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
+        return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
+    return np.asarray(hosts == number)

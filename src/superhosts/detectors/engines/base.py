@@ -1,0 +1,231 @@
+"""The interface of engines, which store the columns of a sketch and work on them: CPU threads, a GPU or several GPUs.
+
+A `ColumnSketch` knows what columns mean; its engine stores them, sets bits, counts zeros and finds candidates. Engines
+return only integers (bits, labels, zero counts), which are identical on every device. All estimation is done on the
+CPU, in one place for all devices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.hashing import Key
+from superhosts.core.pairs import Addresses, Batches, words_to_column
+from superhosts.cubefile.container import Take
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.geometry import ColumnGeometry
+from superhosts.detectors.engines.tuning import Tuning
+
+Sums = NDArray[np.int64]
+# A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many ANDs of whole columns. For 50 M
+# flows in 128 MiB, DCDS needs a quarter of it and CBAA a hundredth; in a full sketch all 2^32 addresses would pass.
+MAX_STEPS = 1 << 26
+STEPS_PER_HOST = 16  # steps that each host found counts as, which limits the number of hosts too
+
+
+class CrowdedError(Exception):
+    """A search was abandoned because the columns are too full to distinguish hosts at this threshold."""
+
+
+class Plan(NamedTuple):
+    """The arguments from which every engine is built."""
+
+    geometry: ColumnGeometry
+    key: Key
+    threads: int
+    tuning: Tuning = Tuning()
+
+
+def sample_batches(key_bits: int) -> Batches:
+    """Return a batch of one pair for each type of batches from packets, and from sets of pairs, whose peers are folded.
+
+    There is a kernel for each of these types.
+    """
+    words = np.zeros((1, 2), np.uint64)
+    hosts = words_to_column(words, key_bits)
+    return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
+
+
+class Engine(ABC):
+    """The columns of one sketch on one device."""
+
+    max_steps = MAX_STEPS
+    narrows = False  # it takes integers of 64 bits for hosts of 32 (see `bins.py`), and raises DoesNotFitError
+
+    def __init__(self, plan: Plan) -> None:
+        self.geometry, self.key, self.threads, self.tuning = plan
+
+    def _check_steps(self, steps: int) -> None:
+        """Raise CrowdedError if a search took too many steps.
+
+        The walk from a given first column takes the same steps on every device and regardless of other threads, so
+        the outcome is the same everywhere.
+        """
+        if steps > self.max_steps:
+            raise CrowdedError
+
+    @property
+    def host_memory(self) -> int:
+        """Bytes of a set of hosts stored in addition to the columns; 0 in most engines."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the columns and of the set of hosts."""
+        return int(self.geometry.memory) + self.host_memory
+
+    @abstractmethod
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
+
+        For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
+        """
+
+    def update_batches(self, batches: Batches) -> None:
+        """Add several batches of pairs, as `update` does for one."""
+        for hosts, peers in batches:
+            self.update(hosts, peers)
+
+    def is_compiled(self) -> bool:
+        """Return True if the kernels for updates and searches need not be compiled."""
+        return True
+
+    def compile(self) -> None:  # noqa: B027
+        """Compile the kernels that `is_compiled` looks for, without running them. Engines on the CPU have none."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write all pending pairs."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Discard all pairs but keep the memory allocated."""
+
+    @abstractmethod
+    def merge(self, other: Engine) -> None:
+        """Merge the columns of an engine of the same geometry, on any device, into this one."""
+
+    @abstractmethod
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Return the mangled hosts, as (high, low) words, that pass the search, and their zero counts.
+
+        The counts of giant columns may follow; they are 0 where a sketch does not need them.
+        Raise CrowdedError if the search takes more than `max_steps` steps.
+        """
+
+    @abstractmethod
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts: of each column, then of their AND."""
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
+        raise NotImplementedError("this sketch has no giant columns")
+
+    def block_takers(self) -> dict[str, Take] | None:
+        """Return a function per array that merges a block of a file; None if files must be loaded to be merged."""
+        return None
+
+    @abstractmethod
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+
+    @abstractmethod
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array (second axis) in every slice (first axis), without giant columns."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Return the whole state as arrays in main memory."""
+
+    @abstractmethod
+    def load(self, arrays: Arrays) -> None:
+        """Replace the state by arrays that `arrays` returned."""
+
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of another engine of the same geometry. This one must be new."""
+        self.load(other.arrays())
+
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two engines of the same geometry. This one must be new."""
+        self.copy_from(one)
+        self.merge(other)
+
+
+class SeveralEngines(Engine):
+    """One engine per GPU. Batches go to the engines in turn; a query first merges all of them into the first one."""
+
+    def __init__(self, plan: Plan, engines: Sequence[Engine]) -> None:
+        super().__init__(plan)
+        self.engines = list(engines)
+        self._turn = 0
+        self._others_used = False  # True if engines other than the first have pairs
+
+    @property
+    def size(self) -> int:
+        """Bytes of all engines; each has its own columns."""
+        return sum(engine.size for engine in self.engines)
+
+    def _merged(self) -> Engine:
+        first = self.engines[0]
+        if self._others_used:
+            for engine in self.engines[1:]:
+                first.merge(engine)
+                engine.clear()
+            self._others_used = False
+        return first
+
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Pass the batch to the next engine in turn."""
+        engine = self.engines[self._turn]
+        self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds even when interrupted.
+        self._turn = (self._turn + 1) % len(self.engines)
+        engine.update(hosts, peers)
+
+    def flush(self) -> None:
+        """Write the pending pairs of all engines."""
+        for engine in self.engines:
+            engine.flush()
+
+    def clear(self) -> None:
+        """Discard the pairs of all engines."""
+        for engine in self.engines:
+            engine.clear()
+        self._others_used = False
+
+    def merge(self, other: Engine) -> None:
+        """Merge the columns of another engine into the union."""
+        self._merged().merge(other)
+
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Search the union of all engines."""
+        return self._merged().search(search)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in the union."""
+        return self._merged().measure(mangled)
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in their giant columns in the union."""
+        return self._merged().measure_giants(mangled)
+
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column of the union."""
+        return self._merged().zeros()
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice of the union."""
+        return self._merged().zero_sums()
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of the union."""
+        return self._merged().arrays()
+
+    def load(self, arrays: Arrays) -> None:
+        """Replace the state of all engines by these arrays."""
+        self.clear()
+        self.engines[0].load(arrays)

@@ -1,0 +1,421 @@
+"""A set of distinct pairs: the exact state of a sketch, as long as it has at most `limit` pairs.
+
+Pairs wait in the bins and are then inserted into one table per bin (`pairtable.py`). A bin belongs to one thread while
+it is drained. The set stops inserting as soon as it has more than `limit` pairs; which pairs it then has depends on the
+order, but that it has too many does not. The owner then passes all pairs, and those still in the bins, to a sketch of
+bits, to which repeats do no harm.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.device import run_parallel, split_evenly
+from superhosts.core.stopwatch import timed
+from superhosts.detectors.engines.arrays import Words
+from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool
+from superhosts.detectors.engines.pairmerging import Tables, count_missing, fill, unite
+from superhosts.detectors.engines.pairtable import (
+    HOST_MULTIPLIER,
+    TABLE_KEY,
+    Portion,
+    Table,
+    compact,
+    copy_table,
+    insert_narrow,
+    insert_wide,
+    make_table,
+    make_tables,
+    rehash,
+)
+from superhosts.detectors.engines.pairtally import count_pairs, heavy_hosts
+
+Numbers = NDArray[np.int64]
+FIRST_SIZE = 32  # slots of a new table
+# A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
+# soon be full again.
+GROWTH, MAX_GROWTH = 1.4, 4.0
+SMALL = 1 << 18  # entries that are inserted at once if they are the first
+SHARED_PAIRS = 1 << 16  # pairs from which on threads share a merge or a search: waking one takes as long as a few
+SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
+STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
+EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
+
+
+class _Lease:
+    """Exists as long as a set has tables of another set, which then must not change."""
+
+    __slots__ = ("__weakref__",)
+
+
+class PairSet:
+    """The distinct pairs of a sketch, of hosts in their mangled form."""
+
+    def __init__(self, bins: Bins, limit: int) -> None:
+        self.bins, self.limit = bins, limit
+        self._most_slots = -(-(limit + 1) * 4 // 3)  # a table of this size has room for one pair too many
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard all pairs and empty the bins."""
+        self.bins.clear()
+        self._places = Tables.of_bins(self.bins.bins)  # where the tables are; a table of no slots does not exist
+        self._memory: list[Words | None] = [None] * self.bins.bins  # what each is in, alone or with others
+        self._counts: Numbers = np.zeros(self.bins.bins, np.int64)
+        self._borrowed = np.zeros(self.bins.bins, bool)  # tables of other sets, which must not change
+        self._leases: list[_Lease] = []  # as long as these exist, the owners of such tables do not change them, either
+        self._lent: list[weakref.ref[_Lease]] = []  # those of others that have tables of this set,
+        self._is_old = np.zeros(self.bins.bins, bool)  # which are these
+        self._overflowed = False  # by a merge, which then inserts nothing
+        self._later: PairSet | None = None  # a set to be merged, once more is asked than for super hosts
+
+    @property
+    def pairs(self) -> int:
+        """The number of distinct pairs, without those in the bins."""
+        self._complete()
+        return int(self._counts.sum())
+
+    @property
+    def is_over(self) -> bool:
+        """True if the set has more than `limit` pairs, or would have them after a merge."""
+        return self._overflowed or (self._later is None and self.pairs > self.limit)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the tables."""
+        self._complete()
+        return 8 * int((self._places.sizes * self._places.widths).sum())
+
+    def drain(self) -> None:
+        """Insert the pairs in the bins. If the set goes over its limit, they stay in the bins too."""
+        if not self.bins.pending:
+            return
+        self._complete()
+        entries = Portion(*self.bins.filled_chunks(), self.bins.pool)
+        if not len(entries.chunks):  # a call that failed at its first pair
+            self.bins.done()
+            return
+        if self._is_small(entries):
+            self._insert_first(entries)
+            self.bins.done()
+            return
+        run_parallel(self._insert_next, [(iter(_by_bin(entries)),)] * self.bins.threads, self.bins.threads)
+        if not self.is_over:
+            self.bins.done()
+
+    def _is_small(self, entries: Portion) -> bool:
+        """Return True if the entries in the bins are the first, few, and narrow."""
+        return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
+
+    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
+    def _insert_first(self, portion: Portion) -> None:
+        """Insert the first entries, of many bins in one call: they are few."""
+        edges = _edges_of(portion)
+        entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
+        bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
+        sizes = self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries))
+        words, addresses = make_tables(sizes, 1)
+        tables, counts = Tables(addresses, sizes, np.ones(len(bins), np.int64), bins), np.zeros_like(self._counts)
+        threads, shares = self._shared(int(entries.sum()))
+        calls = [
+            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, TABLE_KEY, counts)
+            for span in split_evenly(len(bins), shares)
+        ]
+        run_parallel(fill, calls, threads)
+        self._put_all(tables, words)  # only now: a call that was interrupted has changed nothing
+        self._counts += counts
+
+    def _insert_next(self, portions: Iterator[Portion]) -> None:
+        """Insert portions until none is left. Threads share the iterator, so none waits for a thread with more work."""
+        for portion in portions:
+            if self.is_over:
+                return
+            self._insert(int(portion.pool.owner[portion.chunks[0]]), portion)
+
+    @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
+    def _insert(self, bin_: int, portion: Portion) -> None:
+        """Insert entries of one bin, unless the set goes over its limit."""
+        width = portion.width
+        table = self._table(bin_)
+        if table is None:
+            # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
+            # tables may have, because the bins have a quarter of the sketch's memory.
+            table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
+        elif self._borrowed[bin_] or self._is_lent(bin_):
+            table = copy_table(table)
+        self._borrowed[bin_] = False
+        if table.width < width:
+            table = self._resized(table, table.size, width)
+        start, before = (0, 0), int(self._counts[bin_])
+        while True:
+            self._put(table)
+            start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, TABLE_KEY)
+            if start[0] == len(portion.chunks) or self.is_over:
+                return
+            count, done = int(self._counts[bin_]), int(portion.sizes[: start[0]].sum()) + start[1]
+            expected = count + (count - before) / (done + 1) * (int(portion.sizes.sum()) - done)
+            wanted = min(max(GROWTH * table.size, expected / EXPECTED_FILL), MAX_GROWTH * table.size)
+            table = self._resized(table, self._size_for(math.ceil(wanted)), table.width)
+
+    def _sizes_for(self, wanted: Numbers) -> Numbers:
+        """Return the sizes of tables of at least `wanted` slots, if they are allowed.
+
+        Up to an equal share of all slots it is this share, its half, its quarter and so on: growing to the share takes
+        few steps, and a full set has not more slots than it needs.
+        """
+        share = -(-self._most_slots // self.bins.bins)
+        steps = np.array([share >> shift for shift in range(share.bit_length())][::-1], np.int64)
+        sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
+        return np.minimum(np.maximum(sizes, wanted), self._most_slots)
+
+    def _size_for(self, wanted: int) -> int:
+        """Return the size of one such table."""
+        return int(self._sizes_for(np.array([wanted]))[0])
+
+    def _resized(self, table: Table, size: int, width: int) -> Table:
+        """Return a table of another size or width with the same pairs."""
+        larger = make_table(size, width, table.bin, self._counts)
+        rehash(table, larger, TABLE_KEY)
+        return larger
+
+    def merge(self, other: PairSet) -> None:
+        """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
+
+        The pairs of a table are in the order of their hashes. In this order, all of them would crowd at the start of a
+        table that is too small for them, and every search would pass the whole crowd. So tables first get the size
+        that they need in the end.
+
+        The union of a copy and a small enough set is made only if it is needed: super hosts are found without it.
+        """
+        self._complete()
+        other._complete()
+        if self._borrowed.all() and self.pairs + other.pairs <= self.limit:
+            self._later = other.copy(self.bins)
+            return
+        self._merge(other)
+
+    def _complete(self) -> None:
+        """Merge the set that was to be merged later."""
+        if self._later is not None:
+            other, self._later = self._later, None
+            self._merge(other)
+
+    @timed("write", amount=lambda _, pairs, other: other.pairs)
+    def _merge(self, other: PairSet) -> None:
+        """Merge a set now."""
+        full = other._counts > 0
+        fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
+        theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
+        for bin_ in shared[self._places.widths[shared] < theirs.widths].tolist():
+            table = self._table(bin_)
+            assert table is not None
+            self._put(self._resized(table, table.size, int(other._places.widths[bin_])))
+            self._borrowed[bin_] = False
+        mine = self._places.at(shared)
+        # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
+        touched = self.pairs + other.pairs
+        may_overflow = touched > self.limit
+        asked = np.flatnonzero((counts + added > mine.sizes * 3 // 4) | may_overflow)
+        left = self.limit - self.pairs - int(other._counts[fresh].sum())
+        for some in np.array_split(asked, STEPS if may_overflow else 1):
+            added[some] = self._work(touched, partial(count_missing, mine.at(some), theirs.at(some)), len(some))
+            left -= int(added[some].sum())
+            if may_overflow and left < 0:
+                self._overflowed = True
+                return
+        kept = self._make_room(shared, counts + added)
+        added = self._work(touched, partial(unite, mine, theirs, self._places.at(shared)), len(shared))
+        del kept  # the memory of mine, which has been copied
+        if not self._borrowed.any():
+            self._leases.clear()  # Not before: whoever lent the tables would write to them while they are read.
+        self._counts[shared] = counts + added
+        for bin_ in fresh.tolist():
+            self._memory[bin_] = other._memory[bin_]
+        self._note(other._places.at(fresh))
+        self._counts[fresh] = other._counts[fresh]
+        self._borrowed[fresh] = True
+        if len(fresh):
+            self._leases += other._lend()
+
+    def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Words | None]:
+        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old memory.
+
+        The new ones have no content yet.
+        """
+        places = self._places.at(bins)
+        is_full = wanted > places.sizes * 3 // 4
+        sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
+        is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
+        replaced = is_full | self._borrowed[bins] | is_lent[bins]
+        old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
+        for width in np.unique(places.widths[replaced]).tolist():
+            chosen = replaced & (places.widths == width)
+            self._put_new(bins[chosen], sizes[chosen], width)
+        self._borrowed[bins] = False
+        return old
+
+    def _table(self, bin_: int) -> Table | None:
+        """Return the table of a bin, if it has one."""
+        words, size, width = self._memory[bin_], int(self._places.sizes[bin_]), int(self._places.widths[bin_])
+        if words is None:
+            return None
+        address = int(self._places.addresses[bin_])
+        first = (address - words.ctypes.data) // 8
+        return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
+
+    def _put(self, table: Table) -> None:
+        """Replace the table of a bin."""
+        if table.address != self._places.addresses[table.bin]:
+            self._is_old[table.bin] = False
+            self._memory[table.bin] = table.slots
+            self._places.put(table)
+
+    def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
+        """Replace the tables of some bins by ones of these sizes, without content."""
+        words, addresses = make_tables(sizes, width)
+        self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
+
+    def _put_all(self, tables: Tables, words: Words) -> None:
+        """Replace the tables of some bins by these, which are all in the same memory."""
+        for bin_ in tables.bins.tolist():
+            self._memory[bin_] = words
+        self._note(tables)
+
+    def _note(self, tables: Tables) -> None:
+        """Note where new tables are."""
+        self._places.put_all(tables)
+        self._is_old[tables.bins] = False
+
+    def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:
+        """Do compiled work on tables, on several threads if there are many pairs; return a number for each table."""
+        numbers = np.zeros(tables, np.int64)
+        threads, shares = self._shared(pairs)
+        calls = [(span, TABLE_KEY, numbers) for span in split_evenly(tables, shares)]
+        run_parallel(work, calls, threads)
+        return numbers
+
+    def _shared(self, pairs: int) -> tuple[int, int]:
+        """Return on how many threads to work on so many pairs, and in how many shares."""
+        threads = self.bins.threads if pairs >= SHARED_PAIRS else 1
+        return threads, threads * SHARES if threads > 1 else 1
+
+    def copy(self, bins: Bins) -> PairSet:
+        """Return an independent set with the same pairs and other bins. This one must be drained.
+
+        Both have the same tables. The copy makes its own before it changes one, and this set does as long as the copy,
+        or a copy of that, has any of them.
+        """
+        self._complete()
+        twin = PairSet(bins, self.limit)
+        twin._counts[:] = self._counts
+        twin._memory, twin._places = list(self._memory), self._places.copy()
+        twin._borrowed[:] = True
+        twin._leases = self._lend()
+        return twin
+
+    def _lend(self) -> list[_Lease]:
+        """Return what another set has to keep as long as it has tables of this set."""
+        lease = _Lease()
+        self._lent = [*(each for each in self._lent if each() is not None), weakref.ref(lease)]
+        self._is_old[:] = True
+        return [*self._leases, lease]
+
+    def _is_lent(self, bin_: int | None = None) -> bool:
+        """Return True if another set has the table of a bin, or any table of this set."""
+        return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
+
+    def pass_to(self, take: Callable[[Portion], None], threads: int, *, release: bool = False) -> None:
+        """Call take(portion) with the pairs of each slice, on several threads. The pairs of a slice come together.
+
+        With `release`, the memory of their tables is freed as soon as they were taken. A call that was interrupted can
+        be repeated.
+        """
+        self._complete()
+        slices = min(self.bins.slices, self.bins.bins)
+
+        def work(slice_: int) -> None:
+            bins = [bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_]]
+            tables = [table for bin_ in bins if (table := self._table(bin_)) is not None]
+            for width in sorted({table.width for table in tables}):
+                take(self._portion([table for table in tables if table.width == width], width))
+            if release:
+                del tables
+                for bin_ in bins:
+                    self._memory[bin_], self._places.sizes[bin_] = None, 0
+
+        # Those with the most pairs first, so that no thread begins with a large one when the others have ended.
+        order = np.argsort(-self._counts.reshape(-1, slices).sum(axis=0), kind="stable")
+        run_parallel(work, [(slice_,) for slice_ in order.tolist()], threads)
+
+    def _portion(self, tables: list[Table], width: int) -> Portion:
+        """Return the pairs of tables of the same width as chunks of a pool."""
+        counts = self._counts[[table.bin for table in tables]]
+        chunks = -(-counts // CHUNK)
+        ends = np.cumsum(chunks)
+        entries = np.empty((int(ends[-1]) * CHUNK + 1) * width, np.uint64)
+        sizes = np.full(int(ends[-1]), CHUNK, np.int32)
+        sizes[ends - 1] = counts - (chunks - 1) * CHUNK
+        for table, end, count in zip(tables, ends.tolist(), chunks.tolist(), strict=True):
+            compact(table, entries[(end - count) * CHUNK * width :])
+        owners = np.repeat(np.array([table.bin for table in tables], np.int32), chunks)
+        pool = Pool(entries[:-width], owners, np.zeros((1, self.bins.bins + PADDING), np.int32))
+        return Portion(np.arange(ends[-1], dtype=np.int32), sizes, pool)
+
+    # Questions. The set must be drained.
+
+    def super_hosts(self, threshold: float) -> tuple[Words, Numbers]:
+        """Return the mangled hosts (high, low) with at least `threshold` peers, and their numbers of peers."""
+        minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
+        sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
+        counts = self._counts if self._later is None else self._counts + self._later._counts
+        bins = np.flatnonzero(counts >= minimum)
+        threads, shares = self._shared(int(counts.sum()))
+        parts = [[side.at(bins[share::shares]) for side in sides] for share in range(shares)]
+        found = run_parallel(heavy_hosts, [(*part, minimum, bits, TABLE_KEY) for part in parts], threads)
+        return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
+
+    def top(self, count: int) -> tuple[Words, Numbers]:
+        """Return at least the `count` hosts with the most peers, or all hosts if there are fewer."""
+        most = int(self._counts.sum()) + (0 if self._later is None else self._later.pairs)
+        threshold = max(1, most // count)  # At most `count` hosts can have as many peers.
+        found = self.super_hosts(threshold)
+        while len(found[1]) < count and threshold > 1:
+            threshold = max(1, threshold // 4)
+            found = self.super_hosts(threshold)
+        return found
+
+    def peers_of(self, mangled: Words) -> Numbers:
+        """Return the numbers of peers of mangled hosts (high, low)."""
+        self._complete()
+        hosts, places = np.unique(mangled, axis=0, return_inverse=True)
+        bins = hosts[:, 1].astype(np.int64) & (self.bins.bins - 1)
+        peers = np.zeros(len(hosts), np.int64)
+
+        def ask(bin_: int) -> None:
+            table, asked = self._table(bin_), bins == bin_
+            if table is not None:
+                peers[asked] = count_pairs(hosts[asked], table, HOST_MULTIPLIER)
+
+        run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
+        numbers: Numbers = peers[places.reshape(-1)]
+        return numbers
+
+
+def _edges_of(portion: Portion) -> Numbers:
+    """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
+    edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
+    return edges
+
+
+def _by_bin(entries: Portion) -> list[Portion]:
+    """Return the entries of each bin, those with the most first."""
+    edges = _edges_of(entries).tolist()
+    portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
+    return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)

@@ -1,0 +1,435 @@
+"""The engine that stores bit columns in the memory of one GPU."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+
+from superhosts.core.device import gpu_count, simulated
+from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.text import setting
+from superhosts.core.units import format_size
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words, is_on_gpu
+from superhosts.detectors.engines.base import Engine, Plan, Sums, sample_batches
+from superhosts.detectors.engines.transfer import to_host
+from superhosts.detectors.gpu import driver, kernels
+from superhosts.detectors.gpu.code import Kernel
+from superhosts.detectors.gpu.launch import (
+    BoundKernel,
+    Replay,
+    Stream,
+    as_device_array,
+    device_array,
+    device_zeros,
+    free_memory,
+    gpu_of,
+    has_own_stream,
+    launch_of,
+    make_stream,
+    pinned,
+    set_zero,
+    short_key,
+    to_device,
+)
+from superhosts.detectors.gpu.staging import staging_of
+from superhosts.errors import GpuMemoryError
+
+GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
+# Blocks per multiprocessor, over all groups: so many that only one or two groups are active at a time.
+FILL_BLOCKS = 64
+COUNT_BLOCKS = 1 if simulated() else 16  # blocks per multiprocessor, so that each counts 8 columns of a 128 MiB cube
+MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
+Method = TypeVar("Method", bound=Callable[..., Any])
+_simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
+
+
+def on_gpu(method: Method) -> Method:
+    """Decorate a method so that the engine's GPU is the current device while it runs."""
+
+    @wraps(method)
+    def run(self: CudaEngine, *arguments: Any) -> Any:
+        if _simulator is None and gpu_count() == 1:
+            driver.enter(self.gpu)
+            return method(self, *arguments)
+        with _simulator or driver.inside(self.gpu):
+            return method(self, *arguments)
+
+    return cast(Method, run)
+
+
+class CudaEngine(Engine):
+    """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
+
+    names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
+    _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
+
+    def __init__(self, plan: Plan, gpu: int) -> None:
+        super().__init__(plan)
+        size, most = format_size(plan.geometry.memory), plan.tuning.gpu.max_memory
+        if plan.geometry.memory >= most:
+            raise GpuMemoryError(f"memory {size}: a sketch on a GPU must be smaller than {format_size(most)}")
+        self.gpu, self.launch = gpu, launch_of(gpu)
+        try:
+            self._allocate()
+        except Exception as error:
+            if not driver.is_out_of_memory(error):
+                raise
+            way = f"use less memory or {setting('device', 'cpu')}"
+            text = f"memory {size}: GPU {gpu} does not have enough free memory; {way}"
+            raise GpuMemoryError(text) from None
+
+    def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
+        """Launch a kernel. `kinds` identifies the types of its arguments if these vary."""
+        if self._listed is not None:
+            self._listed.append((kernel, arguments))
+            return
+        if not isinstance(kernel, Kernel):
+            kernel[shape](*arguments)  # the simulator's
+            return
+        if (kernel, kinds) not in self._bound:
+            self._bound[kernel, kinds] = BoundKernel(kernel, self.gpu, arguments)
+        self._bound[kernel, kinds](shape, stream, arguments)
+
+    @on_gpu
+    def is_compiled(self) -> bool:
+        """Return True if the kernels that write pairs from host memory and find hosts are on disk."""
+        return all(kernel.is_on_disk(self.gpu, arguments) for kernel, arguments in self._needed_kernels())
+
+    @on_gpu
+    def compile(self) -> None:
+        """Load the kernels that `is_compiled` looks for, which compiles those that are not on disk."""
+        for kernel, arguments in self._needed_kernels():
+            kernel.load(self.gpu, arguments)
+
+    def _needed_kernels(self) -> list[tuple[Kernel, Any]]:
+        """Return the kernels that write pairs from host memory and find hosts, with arguments of their types."""
+        listed: list[tuple[Any, Any]] = []
+        self._listed = listed
+        try:
+            for hosts, peers in sample_batches(self.geometry.key_bits):
+                self._write_directly(to_device(hosts), to_device(peers), self.stream)
+            self._launch_count(self.stream)
+            self._launch_search(self.stream)
+        finally:
+            self._listed = None
+        return [(kernel, arguments) for kernel, arguments in listed if isinstance(kernel, Kernel)]
+
+    @on_gpu
+    def _allocate(self) -> None:
+        geometry = self.geometry
+        self._bound: dict[Any, BoundKernel] = {}
+        self.stream = make_stream()
+        self.staging = staging_of(self.gpu, self.tuning.gpu.transfer)
+        bits = geometry.total_columns * geometry.words
+        self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
+        self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
+        self.extra = self.memory[bits:]  # labels, if the sketch has them
+        self.update_key = short_key(self.key, geometry.key_bits, geometry.arrays)
+        self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
+        self.put = self._make_put()
+        self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
+        self.counts = to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
+        self._sums: Sums | None = None  # sums of zeros; None after a change
+        self.tiles: Any = None
+        self.recent: Any = None  # pairs that were written, by their hash; 0 is an empty place
+        self._max_tiled = min(self.tuning.gpu.max_tiled_pairs, free_memory() // 64)
+        self._make_answer(self.tuning.gpu.rows, self.tuning.gpu.candidates)
+        self.stream.synchronize()
+
+    def _make_answer(self, rows: int, candidates: int) -> None:
+        """Allocate memory for the result of a search: counters of hosts and candidates, sums of zeros, then rows.
+
+        A row is a mangled host in two words and its zero counts. The limits of the search precede all of this, so that
+        a single copy transfers them and sets the counters and sums to zero.
+        """
+        limits = self._limit_words()
+        self.head, self.width = kernels.answer_shape(self.geometry)
+        memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
+        listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
+        question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
+        question[:] = 0
+        # Assign only after every allocation succeeded: if one fails, the old arrays remain consistent.
+        self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
+        self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
+        self.question_host, self.answer_host, self.candidates = question, answer, listed
+        self.asked, self.asked_host = asked, asked_host
+        self.max_rows, self.max_candidates = rows, candidates
+        self._find = Replay(self.stream)
+
+    @abstractmethod
+    def _make_put(self) -> kernels.Put:
+        """Return the device function put(high, low, peer, bits, extra, key)."""
+
+    @abstractmethod
+    def _extra_words(self) -> int:
+        """Return the number of words after the columns in a sketch's memory."""
+
+    @abstractmethod
+    def _candidate_words(self) -> int:
+        """Return the number of words per candidate."""
+
+    @abstractmethod
+    def _limit_words(self) -> int:
+        """Return the number of limits of a search, one word each."""
+
+    @abstractmethod
+    def _limits_of(self, search: Any) -> Any:
+        """Return the limits of a search as integers."""
+
+    @abstractmethod
+    def _launch_search(self, stream: Stream) -> None:
+        """Launch the kernels that find hosts. They run after zeros have been counted."""
+
+    @abstractmethod
+    def _make_column_of(self) -> Any:
+        """Return the device function column_of(high, low, array, key)."""
+
+    def _make_read(self) -> Any:
+        """Return the device function read(bits, column, word, high, low, array, key), a word for the AND."""
+        return kernels.make_read(self.geometry.words)
+
+    def _send(self, arrays: Arrays, memory: Any) -> None:
+        """Copy the arrays of a sketch to the GPU, in the layout of its memory."""
+        total, start = sum(arrays[name].size for name in self.names), 0
+        if total != len(memory):
+            raise ValueError(f"the arrays have {total} words, but the sketch has {len(memory)}")
+        for name in self.names:
+            words = arrays[name].reshape(-1)
+            memory[start : start + len(words)].copy_to_device(words)
+            start += len(words)
+
+    # Updates
+
+    @on_gpu
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Write a batch. Arrays on this GPU are not copied; the caller may reuse arrays in host memory on return."""
+        self._sums = None
+        if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
+            self._write(as_device_array(hosts), as_device_array(peers), self.stream)
+            if has_own_stream(hosts) or has_own_stream(peers):
+                self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
+        else:
+            self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
+
+    @on_gpu
+    def update_batches(self, batches: Batches) -> None:
+        """Write several batches. Those in host memory travel together."""
+        if any(is_on_gpu(column) for columns in batches for column in columns):
+            for hosts, peers in batches:
+                self.update(hosts, peers)
+        else:
+            self._sums = None
+            self.staging.send(batches, self._write_directly)
+
+    def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        geometry, tuning = self.geometry, self.tuning.gpu
+        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        step, write = MAX_LAUNCH_PAIRS, self._write_directly
+        is_large = len(hosts) >= tuning.min_tiled_pairs and geometry.memory >= tuning.min_tiled_memory
+        if narrow and geometry.slice_bits and is_large:
+            try:
+                step, write = self._reserve_tiles(len(hosts)), self._write_tiled
+            except Exception as error:
+                if not driver.is_out_of_memory(error):
+                    raise
+                # Continue with unsorted writes, which are slower but need no memory.
+        if len(hosts) <= step:  # Slicing costs as much as a launch.
+            write(hosts, peers, stream)
+            return
+        for start in range(0, len(hosts), step):
+            write(hosts[start : start + step], peers[start : start + step], stream)
+
+    def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch = self.launch
+        update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
+        wanted = -(-len(hosts) // launch.threads)
+        blocks = min(4 * launch.multiprocessors, wanted)
+        arguments = hosts, peers, self.halves, self.extra, self.update_key
+        self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
+
+    def _reserve_tiles(self, pairs: int) -> int:
+        """Allocate memory for sorted tiles and return the number of pairs that fit."""
+        size = self.launch.threads * self.launch.items
+        pairs = min(pairs, self._max_tiled)
+        if self.tiles is None or len(self.tiles[0]) < pairs:
+            self.tiles = None
+            if self.recent is None:
+                self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
+            tiles = pairs // size + 1
+            starts = device_array((tiles, (1 << self.group_bits) + 1), np.int32)
+            self.tiles = device_array(tiles * size, np.uint64), starts
+        return len(self.tiles[1]) * size
+
+    def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch, (pairs, starts) = self.launch, self.tiles
+        group_bits = self.group_bits
+        sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
+        fill = kernels.make_fill(self.put, group_bits, launch)
+        tiles = -(-len(hosts) // (launch.threads * launch.items))
+        blocks = min(3 * launch.multiprocessors, tiles)
+        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.tile_key))
+        blocks = max(1, FILL_BLOCKS * launch.multiprocessors >> group_bits) << group_bits
+        arguments = pairs, starts, tiles, self.recent, self.halves, self.extra, self.fill_key
+        self._start(fill, (blocks, launch.threads), stream, arguments)
+
+    @on_gpu
+    def flush(self) -> None:
+        """Wait until all pairs are written."""
+        self.staging.synchronize()
+        self.stream.synchronize()
+
+    @on_gpu
+    def clear(self) -> None:
+        """Discard all pairs but keep the memory allocated."""
+        self.staging.synchronize()
+        set_zero(self.memory, self.stream)
+        self._forget_recent()
+        self.stream.synchronize()  # The next pairs may arrive on another stream.
+        self._sums = None
+
+    # Merging, loading and saving
+
+    @on_gpu
+    def merge(self, other: Engine) -> None:
+        """OR the columns of another engine into these and keep the maximum of each label."""
+        self.staging.synchronize()
+        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
+            if other is not self:
+                other.flush()
+            memory = other.memory
+        else:
+            memory = device_array(len(self.memory), np.uint64)
+            self._send(other.arrays(), memory)
+        self._merge_words(self.memory, memory)
+        self._sums = None
+
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of another engine, without a way through main memory if that is on the same GPU."""
+        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
+            self.merge(other)
+        else:
+            super().copy_from(other)
+
+    def _merge_words(self, into: Any, other: Any) -> None:
+        """OR the columns, which come first, keep the maximum of each label, and wait."""
+        threads = self.launch.threads // 2
+        blocks = 2 if simulated() else -(-len(into) // (threads * kernels.MERGED_TOGETHER))
+        arguments = into, other, len(self.words)
+        self._start(kernels.make_merge(threads), (blocks, threads), self.stream, arguments)
+        self.stream.synchronize()
+
+    @on_gpu
+    def arrays(self) -> Arrays:
+        """Return copies of all arrays."""
+        self.flush()
+        bits: Words = self.words.copy_to_host()
+        return {"bits": bits.reshape(self.geometry.total_columns, self.geometry.words)}
+
+    @on_gpu
+    def load(self, arrays: Arrays) -> None:
+        """Replace the state by these arrays."""
+        self.flush()
+        self._send(arrays, self.memory)
+        self._forget_recent()
+        self.stream.synchronize()
+        self._sums = None
+
+    def _forget_recent(self) -> None:
+        """Forget which pairs were written, because they are no longer there."""
+        if self.recent is not None:
+            set_zero(self.recent, self.stream)
+
+    # Queries
+
+    def _launch_count(self, stream: Stream) -> None:
+        launch, geometry = self.launch, self.geometry
+        count, threads = kernels.make_count(geometry.words, launch)
+        blocks = min(-(-len(self.counts) * launch.team // threads), COUNT_BLOCKS * launch.multiprocessors)
+        self._start(count, (blocks, threads), stream, (self.words, self.counts))
+        sum_zeros, threads = kernels.make_sum_zeros(tuple(geometry.edges), launch)
+        self._start(sum_zeros, (len(self.sums), threads), stream, (self.counts, self.sums))
+
+    def _send_question(self, stream: Stream) -> None:
+        self.question.copy_to_device(self.question_host, stream=stream.handle)
+
+    def _sequence(self, stream: Stream) -> None:
+        self._send_question(stream)
+        self._launch_count(stream)
+        self._launch_search(stream)
+        self.answer.copy_to_host(self.answer_host, stream=stream.handle)
+
+    @on_gpu
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Find hosts in one recorded sequence of launches. If the answer is too small, enlarge it and search again."""
+        self.staging.synchronize()
+        while True:
+            self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
+            self._find(self._sequence)
+            found, candidates, steps = self.answer_host[: kernels.COUNTERS].tolist()
+            self._check_steps(steps)
+            if found <= self.max_rows and candidates <= self.max_candidates:
+                break
+            rows, listed = max(self.max_rows, found * 5 // 4), max(self.max_candidates, candidates * 5 // 4)
+            self._make_answer(rows, listed)
+        self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
+        return self._unpack(self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width))
+
+    def _unpack(self, rows: Words) -> tuple[Words, Counts]:
+        """Return copies of the mangled hosts in the rows of an answer and of their zero counts."""
+        return rows[:, :2].copy(), rows[:, 2:].astype(np.int32)
+
+    def _keep_sums(self, sums: Words) -> None:
+        self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)
+
+    def _count(self) -> None:
+        """Count zeros unless the counts are up to date."""
+        if self._sums is None:
+            self.staging.synchronize()
+            self._send_question(self.stream)
+            self._launch_count(self.stream)
+            self.stream.synchronize()
+            self._keep_sums(self.sums.copy_to_host())
+
+    @on_gpu
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        self._count()
+        assert self._sums is not None
+        return self._sums
+
+    @on_gpu
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+        self._count()
+        zeros: Counts = self.counts.copy_to_host()
+        return zeros
+
+    @on_gpu
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts: of each column, then of their AND."""
+        return self._measure(mangled, self._make_column_of())
+
+    def _measure(self, mangled: Words, column_of: Any) -> Counts:
+        """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
+        self._count()
+        geometry, threads = self.geometry, self.launch.threads // 4
+        kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
+        width, step = geometry.arrays + 1, self.max_rows
+        found = np.empty((len(mangled), width), np.int32)
+        arguments = self.asked, self.words, self.counts, self.answer, self.key
+        for start in range(0, len(mangled), step):  # Whole arrays are copied: to slice one on the GPU takes longer.
+            hosts = mangled[start : start + step]
+            self.asked_host[: 2 * len(hosts)] = hosts.reshape(-1)
+            self.asked.copy_to_device(self.asked_host, stream=self.stream.handle)
+            self._start(kernel, (len(hosts), threads), self.stream, arguments)
+            self.answer.copy_to_host(self.answer_host, stream=self.stream.handle)
+            self.stream.synchronize()
+            counts = self.answer_host[: len(hosts) * width].reshape(len(hosts), width)
+            found[start : start + len(hosts)] = counts
+        return found

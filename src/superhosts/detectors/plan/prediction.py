@@ -1,0 +1,262 @@
+"""Predict the error rates of a cube, missed and false super hosts, without any traffic.
+
+A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`loads`). The load
+fills a share p_i of the rows. This causes four kinds of errors, for hosts of every size:
+
+* Measuring (`deciding`). The estimate of a host near the threshold may be on the wrong side of it. With little noise
+  the sum of both rates is 0.80·a·RSE for a tail of exponent a. Sampling of pairs adds its own error.
+* Naming (`naming`). In one array the host wins its label with probability n/(n + L), where L is the number of the
+  others' pairs there, provided that one of all these pairs has a high priority. The host is named unless it loses in
+  all arrays.
+* Meetings. If two hosts share j ≥ 2 columns, the bits of one appear in the AND of the other more often than the
+  estimator assumes: in (q + (1−q)·s^j)·Πp of the rows instead of (q + (1−q)·s)^j·Πp, where q is the fill by the other
+  host, s the fill by further hosts, and p the noise of the remaining columns.
+* Saturation. Hosts with more peers than columns can measure are all reported.
+
+All of it happens in written pairs: if one in s pairs is written, hosts and threshold are s times smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from superhosts.detectors.plan.deciding import Decision, Fill, written_chances
+from superhosts.detectors.plan.formulas import GIANT_BITS
+from superhosts.detectors.plan.loads import bands, draw_loads
+from superhosts.detectors.plan.naming import Naming
+from superhosts.detectors.plan.population import CAP, Floats, Population, load_distribution, population_of, thinned
+from superhosts.detectors.plan.sizes import CubeSizes, memory_of, most_peers
+from superhosts.detectors.plan.work import Work, restore_work, rows_bytes, wire_bytes
+from superhosts.errors import UsageError
+
+POINTS = 1 << 13  # points of a load distribution
+STEPS_PER_COLUMN = 256  # of them, as many as a column has rows in pairs
+DRAWS = 256  # draws in each stratum
+SEARCH_DRAWS = 32  # draws in each stratum while many geometries are compared
+MAX_DEVIATIONS = 6.0  # standard deviations around the threshold in which errors are counted
+STEPS = 24  # steps of an integral over these deviations
+HALF_PEER = 0.5  # the density spreads hosts of n peers evenly over [n, n + 1), half a peer above n on average
+SIZE_CLASSES = 24  # classes of hosts away from the threshold
+FEW_CLASSES = 160  # classes of hosts around a threshold of few written pairs
+LOG_ROWS_PER_TURN = 3  # a column of g rows has g/8 turns; meetings matter only if both hosts have the same one
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Predicted error rates by cause, relative to the number of true super hosts."""
+
+    missed_measuring: float
+    missed_unnamed: float
+    false_measuring: float
+    false_meeting: float
+    false_saturated: float
+
+    @property
+    def fnr(self) -> float:
+        """False negative rate: true super hosts that are not reported."""
+        return min(1.0, self.missed_measuring + (1 - self.missed_measuring) * self.missed_unnamed)
+
+    @property
+    def fpr(self) -> float:
+        """False positive rate: reported hosts below the threshold. A cube never reports a host that it has not seen."""
+        return self.false_measuring + self.false_meeting + self.false_saturated
+
+    @property
+    def total(self) -> float:
+        """Total false rate, FNR + FPR."""
+        return self.fnr + self.fpr
+
+
+@dataclass(frozen=True)
+class Prediction(Rates):
+    """The predicted performance of a cube in a window."""
+
+    flows: int
+    threshold: float
+    super_hosts: float  # expected number of true super hosts
+    memory: int  # bytes
+    standard_error: float  # relative, for a host at the threshold with the median noise in its columns
+    fill: float  # mean share of set bits
+    saturation: int  # the most peers that can be measured, in giant columns if there are any
+    hot_columns: float
+    candidates: float
+    restore_seconds: float  # order of magnitude, on one core
+    wire_bytes: float  # approximate size of the compressed file of a dense cube
+    rows_bytes: float  # approximate size of the file while the cube is exact
+
+
+def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
+    """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
+    window = _Window(sizes, flows, threshold, draws)
+    work, load = window.work(), window.load
+    fills = -np.expm1(-np.arange(POINTS) * window.step / window.rows)
+    return Prediction(
+        **vars(window.rates()),
+        flows=window.population.flows,
+        threshold=threshold,
+        super_hosts=window.true,
+        memory=memory_of(sizes),
+        standard_error=window.standard_error,
+        fill=float((load * fills).sum()),  # `@` would start BLAS threads for little work.
+        saturation=most_peers(sizes),
+        hot_columns=work.hot_columns,
+        candidates=work.candidates,
+        restore_seconds=work.seconds,
+        wire_bytes=wire_bytes(sizes, load, fills),
+        rows_bytes=rows_bytes(sizes, window.written),
+    )
+
+
+def rough_rates(sizes: CubeSizes, population: Population, threshold: float) -> Rates:
+    """Predict the error rates from fewer draws and without meetings, to compare many sizes."""
+    return _Window(sizes, population, threshold, SEARCH_DRAWS).rates(meetings=False)
+
+
+def restore_seconds(sizes: CubeSizes, population: Population, threshold: float) -> float:
+    """Predict the time of a restore, as an order of magnitude."""
+    return _Window(sizes, population, threshold, draws=1).work().seconds
+
+
+def check_predictable(threshold: float) -> None:
+    """Raise UsageError if no host of the traffic that plans assume has this many peers."""
+    if not 1 <= threshold < CAP:
+        raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
+
+
+class _Window:
+    """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
+
+    def __init__(self, sizes: CubeSizes, flows: int | Population, threshold: float, draws: int) -> None:
+        check_predictable(threshold)
+        self.sizes, self.threshold = sizes, threshold
+        self.population = flows if isinstance(flows, Population) else population_of(flows, threshold)
+        self.true = self.population.at_least(threshold)
+        if not self.true:
+            raise UsageError(f"threshold {threshold:g}: no host has this many peers, so error rates are undefined")
+        self.rows, self.sample = 1 << sizes.column_bits, 1 << sizes.sample_bits
+        self.step = self.rows / STEPS_PER_COLUMN
+        self.written = thinned(self.population, self.sample)
+        self.load = self._load_of(self.written, sizes.columns)
+        self.named = Naming(sizes, self.written, threshold / self.sample)
+        self.decision, load = Decision(self.rows, threshold / self.sample, self.sample), self.load
+        giant = Decision(self.rows, threshold / (self.sample << GIANT_BITS), self.sample << GIANT_BITS)
+        self._columns, self._measured = sizes.columns, self.written
+        if sizes.giants and giant.quiet_error < self.decision.quiet_error:
+            self.decision, self._columns = giant, sizes.giants
+            self._measured = thinned(self.population, giant.sample)
+            load = self._load_of(self._measured, sizes.giants)
+        self.loads = draw_loads(load, self.step, self.rows, sizes.arrays, draws)
+
+    def _load_of(self, population: Population, columns: int) -> Floats:
+        return load_distribution(population, float(columns << self.sizes.slice_bits), self.step, POINTS)
+
+    @property
+    def standard_error(self) -> float:
+        """The relative standard error at the threshold with the median noise."""
+        return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
+
+    def work(self) -> Work:
+        """Return the work of a restore."""
+        load = (self.load, self.step)
+        return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
+
+    def rates(self, *, meetings: bool = True) -> Rates:
+        """Return the error rates."""
+        missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
+        most = most_peers(self.sizes)
+        beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
+        return Rates(
+            missed_measuring=min(1.0, missed / self.true),
+            missed_unnamed=unnamed,
+            false_measuring=false / self.true,
+            false_meeting=self._meetings() / self.true if meetings else 0.0,
+            false_saturated=beyond / self.true,
+        )
+
+    def _chance(self, measured: Floats) -> Floats:
+        """Return the probability that labels name hosts with these numbers of measured pairs."""
+        return self.named.chance(measured * (self.decision.sample // self.sample))
+
+    def _few(self) -> tuple[float, float, float]:
+        """Return the number of missed hosts, the share of unnamed ones, and the number of false ones.
+
+        For thresholds of few written pairs: by the exact numbers of peers and of written pairs.
+        """
+        passed, least = self.decision.decide_few(self.loads), math.ceil(self.threshold)
+        top, sample = len(passed) - 1, self.decision.sample
+        edges = np.rint(np.geomspace(1, 8 * (top + 1) * sample, FEW_CLASSES))
+        edges = np.unique(np.concatenate([edges, np.arange(1.0, min(least, top) + 1), [least]]))
+        above = self.population.above(edges)
+        hosts, true = above - np.append(above[1:], 0.0), edges >= least
+        peers = np.append(np.rint(np.sqrt(edges[:-1] * (edges[1:] - 1))), edges[-1])
+        chances, named = written_chances(peers, sample, top), np.append(0.0, self._chance(np.arange(1.0, top + 1)))
+        more = np.maximum(1 - chances.sum(axis=1), 0.0)  # more written pairs than `top`
+        named_more = more * self._chance(np.maximum(peers / sample, top))
+        missed = float((hosts * (chances @ (1 - passed)))[true].sum())
+        unnamed = 1 - float((hosts * (chances @ named + named_more))[true].sum()) / self.true
+        false = float((hosts * (chances @ (passed * named) + named_more))[~true].sum())
+        return missed, max(unnamed, 0.0), false
+
+    def _many(self) -> tuple[float, float, float]:
+        """Return the number of missed hosts, the share of unnamed ones, and the number of false ones.
+
+        Missed hosts are at or above the threshold and measured below it. False ones are named hosts that are measured
+        at or above it: near the threshold by the density of hosts, and below half of it by classes.
+        """
+        decision, threshold = self.decision, self.decision.threshold
+        half, cap = HALF_PEER / decision.sample, CAP / decision.sample
+        unit = decision.deviation(self.loads.noise)[:, np.newaxis]
+        x = (np.arange(STEPS) + 0.5) * (MAX_DEVIATIONS / STEPS)
+        width = np.minimum(unit, (cap - threshold) / MAX_DEVIATIONS)  # No host is larger than the cap.
+        above = threshold + width * x
+        missed = (1 - decision.decide(self.loads, above - half)) * self._measured.density(above) * width
+        width = np.minimum(unit, threshold / 2 / MAX_DEVIATIONS)
+        below = threshold - width * x
+        names = np.interp(below, (grid := np.linspace(threshold / 2, threshold, 9)), self._chance(grid))
+        false = decision.decide(self.loads, below - half) * self._measured.density(below) * width * names
+        scale = MAX_DEVIATIONS / STEPS
+        least = float(self._measured.peers.min())
+        peers, hosts = self._measured.merged(np.geomspace(least, threshold / 2, SIZE_CLASSES + 1))
+        passed = self.loads.weights @ decision.decide(self.loads, peers[np.newaxis, :])
+        far = float((passed * hosts * self._chance(peers)).sum())
+        peers, hosts = self._measured.merged(np.geomspace(threshold, 2 * cap, SIZE_CLASSES + 1))
+        if not len(hosts):  # The mean of the largest class is below the threshold.
+            peers, hosts = np.array([threshold]), np.ones(1)
+        unnamed = float(((1 - self._chance(peers)) * hosts).sum() / hosts.sum())
+        weights = self.loads.weights
+        return (
+            float(weights @ missed.sum(axis=1)) * scale,
+            unnamed,
+            float(weights @ false.sum(axis=1)) * scale + far,
+        )
+
+    def _meetings(self) -> float:
+        """Return the number of hosts that pass only because a bigger host shares several of their columns."""
+        decision, loads, sizes = self.decision, self.loads, self.sizes
+        if decision.threshold <= 4:
+            return 0.0
+        arrays, half, smallest = sizes.arrays, decision.threshold / 2, float(self._measured.peers.min())
+        below_half, above_half = (
+            np.geomspace(smallest, half, SIZE_CLASSES),
+            np.linspace(half, decision.threshold, SIZE_CLASSES),
+        )
+        low, many = self._measured.merged(np.concatenate([below_half[:-1], above_half]))
+        big, hosts = self._measured.merged(np.geomspace(max(half / 8, 2.0), 2 * CAP, SIZE_CLASSES + 1))
+        own = -np.expm1(-big / decision.rows)[:, np.newaxis]  # q: fill by the bigger host
+        others = float((loads.weights * loads.fills[:, -1]).sum())  # s: fill by further hosts in the shared columns
+        filled = own + (1 - own) * others
+        expected, small = many * self._chance(low), low[:, np.newaxis, np.newaxis]
+        lifted, turns = 0.0, max(1 << (sizes.column_bits - LOG_ROWS_PER_TURN), 64)
+        for met in range(2, arrays + 1):
+            rate = math.comb(arrays, met) / (float(self._columns) ** met * turns * (1 << sizes.slice_bits))
+            rest, weights = bands(loads.fills[:, met:].prod(axis=1), loads.weights, 1e-3, 2.0)
+            fills = [Fill(filled, met)]
+            if met < arrays:
+                fills.append(Fill(rest ** (1 / (arrays - met)), arrays - met))
+            together = (own + (1 - own) * others**met) * rest
+            real, assumed = decision.passes(small, fills, together, filled**met * rest)
+            lifted += rate * float(expected @ (np.maximum(real - assumed, 0.0) @ weights) @ hosts)
+        return lifted

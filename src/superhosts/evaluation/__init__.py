@@ -1,1 +1,0 @@
-"""Detectors against the truth and against each other: scores, experiments, figures."""

@@ -1,0 +1,160 @@
+"""How well a list of super hosts matches the truth: the paper's scores, with its boundary corrected.
+
+docs/explanation/paper.md says why.
+
+With H the hosts of at least θ peers: FNR = missed / |H|, FPR = reported with fewer than θ peers / |H|, FTR = FNR + FPR.
+FPR is relative to |H|, not to all other hosts, of which there are millions: it may exceed 1.
+Where there is nothing to divide by, a rate is not a number; `known` gives None for it, as files and tables want it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.pairs import Addresses
+from superhosts.core.results import UNBOUNDED, SuperHosts
+from superhosts.detectors.base import Detector
+from superhosts.detectors.exact import Exact
+
+
+class Truth:
+    """The exact number of peers of every host of a window."""
+
+    def __init__(self, hosts: Addresses, peers: NDArray[np.int64]) -> None:
+        self._hosts, self._peers = _sortable(hosts), peers
+        order = np.argsort(self._hosts)
+        self._hosts, self._peers, self._columns = self._hosts[order], peers[order], hosts[order]
+
+    @classmethod
+    def of(cls, exact: Exact) -> Truth:
+        """Return the truth of an exact detector."""
+        return cls(*exact.counts())
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    @property
+    def pairs(self) -> int:
+        """The distinct pairs of all hosts."""
+        return int(self._peers.sum())
+
+    def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
+        """Return the peers of given hosts; 0 for one that was never seen."""
+        if not len(self._hosts):
+            return np.zeros(len(hosts), np.int64)
+        wanted = _sortable(hosts)
+        place = np.minimum(np.searchsorted(self._hosts, wanted), len(self._hosts) - 1)
+        return np.where(self._hosts[place] == wanted, self._peers[place], 0)
+
+    def at_least(self, threshold: float) -> tuple[Addresses, NDArray[np.int64]]:
+        """Return the super hosts and their peers."""
+        chosen = self._peers >= threshold
+        return self._columns[chosen], self._peers[chosen]
+
+
+def _sortable(hosts: Addresses) -> NDArray[np.generic]:
+    """Return hosts as one value each: numbers, or for 128 bits the words as bytes in the order of the numbers."""
+    if hosts.ndim == 1:
+        return hosts
+    return np.ascontiguousarray(hosts.astype(">u8")).view("V16").reshape(-1)
+
+
+class Score(NamedTuple):
+    """One answer, or several added up, against the truth."""
+
+    true: int  # number of true super hosts
+    missed: int
+    false: int  # reported with fewer peers than the threshold
+    phantoms: int  # of these, hosts that were never seen
+
+    @property
+    def fnr(self) -> float:
+        """False negative rate."""
+        return self.missed / self.true if self.true else math.nan
+
+    @property
+    def fpr(self) -> float:
+        """False positive rate."""
+        return self.false / self.true if self.true else math.nan
+
+    @property
+    def ftr(self) -> float:
+        """False total rate."""
+        return self.fnr + self.fpr
+
+
+def score(found: SuperHosts, truth: Truth, threshold: float) -> Score:
+    """Compare the reported hosts with the truth."""
+    peers = truth.peers_of(found.hosts)
+    true = len(truth.at_least(threshold)[1])
+    right = int((peers >= threshold).sum())
+    return Score(true, true - right, len(peers) - right, int((peers == 0).sum()))
+
+
+class Estimates(NamedTuple):
+    """The estimates of all true super hosts, found or not: no selection by the estimate itself."""
+
+    true: NDArray[np.int64]
+    peers: NDArray[np.int64]
+    low: NDArray[np.int64] | NDArray[np.float64]  # not a number where there is no interval
+    high: NDArray[np.float64]  # infinite where there is no upper bound
+    saturated: NDArray[np.bool_]
+
+    def of(self, places: NDArray[np.int64]) -> Estimates:
+        """Return some of them, by their places."""
+        return Estimates(
+            self.true[places], self.peers[places], self.low[places], self.high[places], self.saturated[places]
+        )
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Which of them have a number, not only a lower bound."""
+        return ~self.saturated
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Relative errors of those that have a number."""
+        return self.peers[self.measured] / self.true[self.measured] - 1
+
+    @property
+    def mean_error(self) -> float:
+        """Mean relative error without its sign."""
+        return float(np.abs(self.errors).mean()) if self.measured.any() else math.nan
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether the truth lies in the interval."""
+        return (self.low <= self.true) & (self.true <= self.high)
+
+    @property
+    def coverage(self) -> float:
+        """Share of intervals that hold the truth."""
+        return float(self.held.mean()) if len(self.true) and not np.isnan(self.high).all() else math.nan
+
+
+def joined(several: Sequence[Estimates]) -> Estimates:
+    """Return the estimates of several windows as one."""
+    return Estimates(*map(np.concatenate, zip(*several, strict=True)))
+
+
+def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
+    """Ask a detector for every true super host."""
+    hosts, true = truth.at_least(threshold)
+    rows = detector.estimate_many(hosts)
+    high = np.where(rows.peers_high == UNBOUNDED, np.inf, rows.peers_high)
+    return Estimates(true, rows.peers, rows.peers_low, high, rows.saturated)
+
+
+def known(rate: float) -> float | None:
+    """Return a rate, or None where there was nothing to divide by."""
+    return None if math.isnan(rate) else rate
+
+
+def percent(rate: float | None, places: int = 2) -> str:
+    """Write a rate for a table; a dash where there was nothing to divide by."""
+    return "–" if rate is None else f"{100 * rate:.{places}f}"

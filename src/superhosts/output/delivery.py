@@ -1,0 +1,247 @@
+"""A destination that sends: reports wait in a queue, and a thread of its own delivers them.
+
+`write` only queues, so a receiver that is slow, down or hangs never delays the run or other destinations. Attempts that
+fail are repeated after pauses that double from one second to a minute, with jitter, so that the sensors of a fleet do
+not all come back at the same moment. At its end a run waits for the queue, up to a limit. Reports that are still not
+delivered then are an error if they are lost, or if the run had a planned end; those in a queue on disk are sent by the
+next run.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import ClassVar
+
+from superhosts.core.text import counted, printable
+from superhosts.errors import OutputError, internal_error
+from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.output.batches import Batch, batches_of, make_record
+from superhosts.output.outbox import Item, Outbox
+from superhosts.output.rows import Row
+from superhosts.output.senders.base import PermanentError, Sender, TemporaryError, reason_of
+
+ENDING = 2.0  # seconds: the longest pause between attempts while the run waits for the queue
+LAST_MOMENT = 5.0  # seconds that a service waits for a queue on disk, which the next run continues
+IDLE = 60.0  # seconds after which a thread without work looks again
+TOLD = 100  # lost reports between two lines about them
+
+
+def _silent(_text: str) -> None:
+    """Drop a message."""
+
+
+class Deadline:
+    """The end of waiting, for all destinations of a run together. The clock starts with the first question."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end: float | None = None
+
+    def left(self, most: float) -> float:
+        """Return the seconds that are left, at most `most` from the first question on."""
+        if self._end is None:
+            self._end = time.monotonic() + min(self.seconds, most)
+        return max(self._end - time.monotonic(), 0.0)
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """How reports wait for destinations that send. Each run has an object of its own, as its deadline is in it."""
+
+    queue: Path | None = None  # a folder with a queue for each destination; None: they wait in memory
+    cap: int = 64 << 20  # bytes in the queue of one destination
+    wait: float = 30.0  # seconds that a run waits for its queues at its end
+    site: str = ""  # which installation sends
+    say: Callable[[str], None] = _silent
+    once: bool = False  # a report that is handed in again, after a restart too, is not written to a file again
+    first_pause: float = 1.0  # seconds between two attempts
+    last_pause: float = 60.0
+    deadline: Deadline = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deadline", Deadline(self.wait))
+
+    def folder_of(self, sender: Sender) -> Path | None:
+        """Return the folder of a destination's queue. Another password leads to the same folder."""
+        if self.queue is None:
+            return None
+        address = sender.address
+        same = address.text.replace(f":{address.password}@", "@") if address.password else address.text
+        digest = blake2b(same.encode(errors="replace"), digest_size=6).hexdigest()
+        return self.queue / f"{address.scheme.replace('+', '-')}-{digest}"
+
+
+class Delivery(Destination):
+    """Queues reports, and delivers them in a thread of its own."""
+
+    batches: ClassVar[type[Batch]] = Batch  # that wait in the queue
+
+    def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
+        super().__init__(sender.address.shown, run)
+        options = options or DeliveryOptions()
+        self.kind = sender.address.scheme
+        self.delivered = 0
+        self.refused = 0  # batches that the receiver will never take
+        self.repeats_alerts = sender.repeat_after is not None
+        self._sender, self._options, self._say = sender, options, options.say
+        self._outbox = Outbox(options.folder_of(sender), cap=options.cap, say=options.say, kind=self.batches)
+        self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
+        self._failed = self._repeat_failed = False  # the last attempt
+        self._told = 0
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._prepare()
+        if len(self._outbox):
+            self._say(f"{self.name}: reports of earlier runs that wait: {len(self._outbox)}")
+        self._thread.start()
+
+    def _prepare(self) -> None:
+        """Look at what an earlier run has left, before the first delivery."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the queue; None if it is in memory."""
+        return self._outbox.folder
+
+    def _write(self, report: Report) -> None:
+        for batch in batches_of(report, self._options.site, self._sender.most_records):
+            self.send(batch)
+
+    def send(self, batch: Batch) -> None:
+        """Queue a batch of any kind of records."""
+        self._outbox.put(batch)
+        self._tell_losses()
+
+    def keep_open(self, rows: Sequence[Row]) -> None:
+        """Send these alerts again and again, from now on, in the thread that delivers."""
+        self._sender.open_alerts = [make_record(row, self._options.site) for row in rows]
+
+    def reopen(self) -> None:
+        """Try again at once: an operator may have mended something."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Wait for the queue, up to the limit. OutputError: reports are lost, or a run that ends could not send all."""
+        text = self._finish()
+        if text:
+            raise OutputError(text)
+
+    def abandon(self) -> None:
+        """Do the same after a run that failed for another reason."""
+        text = self._finish()
+        if text:
+            self._say(text)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The bytes of the batches that wait."""
+        return self._outbox.size
+
+    def status(self) -> dict[str, int]:
+        """Return the counters, with what waits, was dropped and was delivered."""
+        dropped = self._outbox.dropped + self.refused
+        return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
+
+    def _finish(self) -> str:
+        """Wait for the queue, stop the thread, and return what was not delivered, for people."""
+        keeps = self.run.endless and self._outbox.folder is not None
+        self._ending.set()
+        self._wake.set()
+        with self._outbox.changed:
+            while len(self._outbox):
+                left = self._options.deadline.left(LAST_MOMENT if keeps else self._options.wait)
+                if not left or not self._thread.is_alive():
+                    break
+                self._outbox.changed.wait(left)
+        self._stopped.set()
+        self._wake.set()
+        with self._outbox.changed:
+            self._outbox.changed.notify_all()
+        if len(self._outbox):
+            self._sender.abort()
+        self._thread.join(1.0)
+        waiting, lost = len(self._outbox), self._outbox.dropped + self.refused
+        self._outbox.close()
+        where = "" if self._outbox.folder is None else f"; they wait in {self._outbox.folder} for the next run"
+        if waiting and keeps:
+            self._say(f"{self.name}: {counted(waiting, 'report')} not delivered yet{where}")
+            waiting = 0
+        texts = [f"{counted(waiting, 'report')} NOT DELIVERED{where}"] if waiting else []
+        texts += [f"{counted(lost, 'report')} LOST"] if lost and not keeps else []
+        return f"{self.name}: {', '.join(texts)}" if texts else ""
+
+    def _run(self) -> None:
+        pause = self._options.first_pause
+        every = self._sender.repeat_after
+        due = time.monotonic() + (every or 0.0)
+        while not self._stopped.is_set():
+            is_retrying = self._failed and len(self._outbox)
+            if every is not None and time.monotonic() >= due and not is_retrying:
+                self._repeat()
+                due = time.monotonic() + every
+            idle = IDLE if every is None else min(IDLE, max(due - time.monotonic(), 0.0))
+            taken = self._outbox.take(idle, self._stopped)
+            if taken is None or self._stopped.is_set():
+                continue
+            wait = self._attempt(*taken)
+            if wait is None:
+                pause = self._options.first_pause
+                continue
+            longest = ENDING if self._ending.is_set() else self._options.last_pause
+            jittered = min(pause, longest) * random.uniform(0.5, 1.0)
+            self._wake.wait(max(jittered, min(wait, longest)))
+            if not self._ending.is_set():
+                self._wake.clear()
+            elif not self._stopped.is_set():
+                self._stopped.wait(min(jittered, ENDING))
+            pause = min(2 * pause, self._options.last_pause)
+        self._sender.close()
+
+    def _attempt(self, item: Item, batch: Batch) -> float | None:
+        """Deliver a batch; return None if it is done with, or the least number of seconds to wait."""
+        try:
+            self._sender.deliver(batch)
+        except (TemporaryError, OSError) as error:
+            self.counters.failures += 1
+            if not self._failed:
+                self._say(f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying")
+            self._failed = True
+            self._outbox.release()
+            return getattr(error, "after", 0.0)
+        except Exception as error:  # A sender that fails with one batch must deliver the next.
+            self.counters.failures += 1
+            self.refused += 1
+            if self.refused % TOLD == 1:
+                what = reason_of(error) if isinstance(error, PermanentError) else internal_error(error)
+                self._say(f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}")
+        else:
+            self.delivered += 1
+            if self._failed:
+                self._say(f"{self.name} takes reports again")
+            self._failed = False
+        self._outbox.remove(item)
+        return None
+
+    def _repeat(self) -> None:
+        """Send open alerts again. If that fails, the next time is soon enough: they do not wait in the queue."""
+        try:
+            self._sender.repeat()
+        except Exception as error:  # A sender that fails here must deliver the next batch.
+            self.counters.failures += 1
+            if not self._repeat_failed:
+                what = reason_of(error) if isinstance(error, TemporaryError | PermanentError | OSError) else repr(error)
+                self._say(f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying")
+            self._repeat_failed = True
+        else:
+            self._repeat_failed = False
+
+    def _tell_losses(self) -> None:
+        dropped = self._outbox.dropped
+        if dropped and (not self._told or dropped >= self._told + TOLD):
+            self._told = dropped
+            self._say(f"{self.name}: its queue is full; reports LOST so far: {dropped}")

@@ -1,0 +1,249 @@
+"""The one grammar of `--output`, for all commands, and the list of destinations.
+
+| address | destination |
+|---|---|
+| `rows.jsonl`, `rows.csv`, `rows.parquet` | a file; its ending selects the format |
+| `rows` | a folder of Parquet files, one per window, if the run has no planned end (`hub`) |
+| `-` | standard output: JSON Lines instead of the table, or CSV with `--csv` |
+| `scheme:…`, `scheme://…` | the destination of that scheme |
+| `@FILE` | the addresses in a file, one in each line: they may hold secrets, which other users must not see |
+
+A file is replaced by a run that ends, and appended to by one that does not. `--output` may be given several times.
+
+To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
+`Sender` (`senders/base.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and the
+run never waits for it. Any other is a `Destination` (`base.py`), and goes to `DESTINATIONS`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.core.durable import exposure_warning
+from superhosts.core.text import counted
+from superhosts.errors import OutputError, UsageError
+from superhosts.output import files
+from superhosts.output.addresses import masked
+from superhosts.output.base import RUN_THAT_ENDS, Destination, RunKind
+from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.fanout import Destinations
+from superhosts.output.files import ReplacedFile
+from superhosts.output.growing import AppendedFile, ParquetFolder
+from superhosts.output.names.annotator import NO_NAMES, Annotator, NamingOptions
+from superhosts.output.outbox import left_behind
+from superhosts.output.patient import PatientFile
+from superhosts.output.queued import Queued
+from superhosts.output.senders.base import Sender
+from superhosts.output.stdout import Format, StandardOutput
+from superhosts.output.streams import ClosedOutput, raw_stream
+
+DESTINATIONS: list[type[Destination]] = [
+    ReplacedFile,
+    AppendedFile,
+    ParquetFolder,
+]
+
+
+# Schemes of senders, with module and class: a module is loaded when an address asks for it.
+SENDERS = {
+    "alertmanager+http": "alertmanager:Alertmanager",
+    "alertmanager+https": "alertmanager:Alertmanager",
+    "apprise": "apprise:Apprise",
+    "exec": "hook:Hook",
+    "kafka": "kafka:Kafka",
+    "nats": "nats:Nats",
+    "nats+tls": "nats:Nats",
+    "smtp": "mail:Mail",
+    "smtps": "mail:Mail",
+    "syslog": "syslog:Syslog",
+    "syslog+tcp": "syslog:Syslog",
+    "syslog+tls": "syslog:Syslog",
+    "webhook+http": "webhook:Webhook",
+    "webhook+https": "webhook:Webhook",
+}
+
+
+class Wanted(NamedTuple):
+    """An address of `--output`. `private`: it comes from a file, so it may hold secrets."""
+
+    text: str
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a user asked for with `--json`, `--csv` and `--output`."""
+
+    json: bool = False
+    csv: bool = False
+    outputs: Sequence[str] = ()
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    naming: NamingOptions = NO_NAMES
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv:
+            raise UsageError("--json and --csv: choose one")
+        twice = [text for text, times in Counter(self.outputs).items() if times > 1]
+        if twice:
+            raise UsageError(f"--output {masked(twice[0])}: given twice")
+
+    @property
+    def format(self) -> Format:
+        """The format on standard output."""
+        return "csv" if self.csv else "json" if self.json or "-" in self.outputs else "table"
+
+    @property
+    def addresses(self) -> list[str]:
+        """The destinations besides standard output."""
+        return [text for text in self.outputs if text != "-"]
+
+
+def open_destination(
+    address: str, run: RunKind, delivery: DeliveryOptions | None = None, *, private: bool = False
+) -> Destination:
+    """Open the destination that an address names. `private`: it comes from a file, so it may hold secrets."""
+    kind = find_kind(address, run)
+    delivery = delivery or DeliveryOptions()
+    if issubclass(kind, Sender):
+        sender = kind.open(address, private=private)
+        for warning in sender.address.warnings():
+            delivery.say(warning)
+        return Delivery(sender, run, delivery)
+    opened = kind(address, run)
+    return PatientFile(opened, Path(address), delivery) if run.endless and not kind.scheme else opened
+
+
+def check_addresses(options: OutputOptions, run: RunKind) -> None:
+    """Raise what opening the destinations would, as far as their addresses tell. Nothing is opened."""
+    for wanted in _wanted(options.addresses):
+        kind = find_kind(wanted.text, run)
+        if issubclass(kind, Sender):
+            kind.open(wanted.text, private=wanted.private).close()
+
+
+def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
+    """Return what delivers to an address; UsageError if it makes no sense."""
+    scheme = address.partition(":")[0]
+    # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
+    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
+        return find_sender(scheme)
+    with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
+    for kind in with_scheme:
+        if kind.recognises(address, run):
+            return kind
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
+        known = ", ".join(sorted((*(f"{kind.scheme}:" for kind in with_scheme), *(f"{name}:" for name in SENDERS))))
+        raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
+    for kind in DESTINATIONS:
+        if kind.recognises(address, run):
+            return kind
+    if run.endless and Path(address).suffix.lower() == ".parquet":
+        way = "name a folder, which gets a file per window"
+        raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")
+    if run.endless:
+        raise UsageError(f"--output {address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
+    *most, last = files.ENDINGS
+    raise UsageError(f"--output {address}: the name must end in {', '.join(most)} or {last}")
+
+
+def find_sender(scheme: str) -> type[Sender]:
+    """Return the class of senders for a scheme. MissingExtraError: its packages are not installed."""
+    module, _, name = SENDERS[scheme].partition(":")
+    found: type[Sender] = getattr(import_module(f"superhosts.output.senders.{module}"), name)
+    return found
+
+
+def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
+    """Return the addresses, with those that are in files (@FILE)."""
+    for text in addresses:
+        if not text.startswith("@"):
+            yield Wanted(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--output {text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not found:
+            raise UsageError(f"--output {text}: has no address")
+        yield from (Wanted(line, private=True) for line in found)
+
+
+def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination] = ()) -> list[Destination]:
+    """Open all destinations besides standard output, or none. Those of one name are numbered.
+
+    Destinations that were opened `before`, for the same addresses, are returned as they are.
+    """
+    run = _with_names(options, run)
+    opened: list[Destination] = []
+    there = {each.opened_as: each for each in before if each.opened_as is not None}
+    names: Counter[str] = Counter()
+    delivery = replace(options.delivery)  # with a deadline of its own
+    for text in options.addresses:
+        if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
+            delivery.say(warning)
+    try:
+        for wanted in _wanted(options.addresses):
+            if wanted in there:
+                opened.append(there[wanted])
+                continue
+            opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
+            opened[-1].opened_as = wanted
+            names[opened[-1].name] += 1
+            if (number := names[opened[-1].name]) > 1:
+                opened[-1].name += f" ({number})"
+    except BaseException:
+        for destination in opened:
+            if destination not in there.values():
+                destination.abandon()
+        raise
+    queue = options.delivery.queue
+    if queue is not None:
+        used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
+        for folder, count in left_behind(queue, used).items():
+            text = f"{counted(count, 'report')} for a destination that --output does not name any more"
+            options.delivery.say(f"{folder}: {text}; remove this folder to forget them")
+    return opened
+
+
+def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
+    """Return a run whose rows have columns for the names of hosts, if these are looked for."""
+    return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
+
+
+def open_destinations(
+    options: OutputOptions,
+    run: RunKind = RUN_THAT_ENDS,
+    *,
+    table: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> Destinations:
+    """Open everything that a user asked for.
+
+    Without `table` standard output gets rows only in the formats for programs. With `say`, which gets warnings,
+    standard output is written in the background and never blocks the run.
+    """
+    opened: list[Destination] = []
+    wanted = table or options.format != "table"
+    if wanted and isinstance(sys.stdout, ClosedOutput):
+        if not options.addresses:
+            raise OutputError("standard output is closed; write results to a file with --output")
+        wanted = False
+    opened += open_each(options, run)
+    run = _with_names(options, run)
+    if wanted and say is None:
+        stdout = StandardOutput(options.format, run)
+        stdout.outlives_reader |= bool(opened)
+        opened.append(stdout)
+    elif wanted:
+        assert say is not None
+        stream = raw_stream(sys.stdout)
+        opened.append(Queued(StandardOutput(options.format, run, stream=stream, say=say), say))
+    return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

@@ -1,0 +1,56 @@
+"""Apprise: `apprise:URL` for the hundred and more services that this package knows (Discord, Telegram, Matrix, ntfy …).
+
+The title and the text are those for people. URLs of Apprise hold tokens, so write the address to a file and give
+`--output @FILE`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from superhosts.errors import MissingExtraError
+from superhosts.output.addresses import Address
+from superhosts.output.batches import CLOSED, GROWN, OPENED, Batch
+from superhosts.output.senders.base import Sender, TemporaryError
+from superhosts.output.senders.templates import heading, shown_lines
+
+try:
+    import apprise
+except ImportError:
+    raise MissingExtraError("--output apprise:", "apprise") from None
+
+
+class Apprise(Sender):
+    """Notifies through Apprise."""
+
+    hides_path = True
+
+    @classmethod
+    def open(cls, text: str, *, private: bool = False) -> Apprise:
+        """Return the sender of an address, all of whose options belong to Apprise."""
+        scheme, _, url = text.partition(":")
+        return cls(Address(text, scheme, path=url, hides_path=True))
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._notifier: Any = apprise.Apprise()
+        with warnings.catch_warnings():  # It loads all services now, and with them modules that Python will remove.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            known = self._notifier.add(address.path)
+        if not known:
+            raise address.error("Apprise does not know such a URL")
+
+    def deliver(self, batch: Batch) -> None:
+        """Notify once for a batch."""
+        body = "\n".join(shown_lines(batch)) or "no hosts any more"
+        if not self._notifier.notify(title=heading(batch), body=body, notify_type=_type(batch)):
+            raise TemporaryError("Apprise could not deliver")
+
+
+def _type(batch: Batch) -> str:
+    """Return which colour or sign the services of Apprise give a message: a warning, that it is over, or none."""
+    events = {record.get("event") for record in batch.records}
+    if events & {OPENED, GROWN}:
+        return "warning"
+    return "success" if events == {CLOSED} else "info"

@@ -1,0 +1,136 @@
+"""Mail: `smtp://user@host:587/?to=a@example.net,b@example.net&from=c@example.net`, one mail for each window with hosts.
+
+| option | what it says |
+|---|---|
+| `to` | recipients, separated by commas |
+| `from` | the sender's address (superhosts@ and the name of this machine) |
+| `password-file` | a file with the password of `user@` |
+| `tls` | `require` (STARTTLS; the default with a user), `try` (the default without) or `off` |
+| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
+
+`smtps://host:465` uses TLS from the beginning. A password is never sent without TLS, unless `tls=off` says so. The mail
+lists the hosts or alerts as text, and has the records as JSON Lines attached.
+"""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import socket
+import ssl
+from email.headerregistry import Address as Mailbox
+from email.message import EmailMessage
+from email.utils import formatdate
+from typing import ClassVar
+
+from superhosts.core.text import counted, printable
+from superhosts.output.addresses import Address, read_secret
+from superhosts.output.batches import ALERT, Batch, describe
+from superhosts.output.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
+
+SHOWN = 200  # hosts in the text of a mail
+
+
+class Mail(Sender):
+    """Sends mails."""
+
+    options: ClassVar[tuple[str, ...]] = ("to", "from", "password-file", "tls", "timeout", "ca", "cert", "key")
+    most_records = None
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._implicit = address.scheme == "smtps"
+        self._place = address.host_and_port(465 if self._implicit else 587 if address.user else 25)
+        self._to = [each.strip() for each in address.options.get("to", "").split(",") if each.strip()]
+        self._from = address.options.get("from") or f"superhosts@{socket.gethostname()}"
+        if not self._to:
+            raise address.error("name the recipients: to=noc@example.net")
+        for each in (*self._to, self._from):
+            try:
+                Mailbox(addr_spec=each)
+            except Exception:  # the parser raises errors of many kinds
+                raise address.error(f"{printable(each)}: not an address like noc@example.net") from None
+        self._tls = address.choice("tls", ("require", "try", "off"), "require" if address.user else "try")
+        self._timeout = address.seconds("timeout", TIMEOUT)
+        if address.user and address.file("password-file") is None and not address.password:
+            raise address.error("name the file of the password: password-file=FILE")
+        if self._tls != "off" or self._implicit:
+            address.tls()
+
+    def deliver(self, batch: Batch) -> None:
+        """Send the mail of a batch."""
+        if not batch.records:
+            return
+        try:
+            with self._connect() as server:
+                server.send_message(self.message(batch), self._from, self._to)
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            text = "; ".join(f"{code} {_text(said)}" for code, said in error.recipients.values())
+            raise (PermanentError if all(code >= 500 for code in codes) else TemporaryError)(text) from None
+        except smtplib.SMTPAuthenticationError as error:  # An operator can mend this, so reports wait.
+            raise TemporaryError(f"it refuses user or password ({error.smtp_code} {_text(error.smtp_error)})") from None
+        except smtplib.SMTPResponseException as error:
+            kind = PermanentError if 500 <= error.smtp_code < 600 else TemporaryError
+            raise kind(f"it answers {error.smtp_code} {_text(error.smtp_error)}") from None
+        except (smtplib.SMTPException, OSError) as error:
+            raise TemporaryError(reason_of(error)) from None
+
+    def message(self, batch: Batch) -> EmailMessage:
+        """Return the mail of a batch."""
+        mail = EmailMessage()
+        mail["Subject"] = _subject(batch)
+        mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()
+        mail["Message-ID"] = f"<{batch.id}@superhosts.invalid>"  # the same if the mail is sent again
+        mail["Auto-Submitted"] = "auto-generated"
+        lines = [batch.heading, "", *(describe(record) for record in batch.records[:SHOWN])]
+        if len(batch.records) > SHOWN:
+            lines.append(f"and {len(batch.records) - SHOWN:,} more, in the attachment")
+        mail.set_content("\n".join(lines) + "\n")
+        rows = "".join(f"{json.dumps(record)}\n" for record in batch.records)
+        mail.add_attachment(rows.encode(), maintype="application", subtype="x-ndjson", filename="superhosts.jsonl")
+        return mail
+
+    def _connect(self) -> smtplib.SMTP:
+        """Return a connection on which this user is known."""
+        host, port = self._place
+        if self._implicit:
+            server: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=self._timeout, context=self.address.tls())
+        else:
+            server = smtplib.SMTP(host, port, timeout=self._timeout)
+        try:
+            server.ehlo()
+            offers = server.has_extn("starttls")
+            if not self._implicit and (self._tls == "require" or (self._tls == "try" and offers)):
+                if not offers:
+                    raise TemporaryError(
+                        "it offers no STARTTLS, and a password needs it (tls=off sends it in the clear)"
+                    )
+                server.starttls(context=self._context())
+                server.ehlo()
+            if self.address.user:
+                file = self.address.file("password-file")
+                try:
+                    password = self.address.password if file is None else read_secret(file)
+                except (OSError, ValueError) as error:
+                    raise TemporaryError(str(error)) from None
+                server.login(self.address.user, password)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _context(self) -> ssl.SSLContext:
+        return self.address.tls()
+
+
+def _subject(batch: Batch) -> str:
+    """Return what happened, if it is one alert; else how many there are."""
+    where = f" at {batch.site}" if batch.site else ""
+    if batch.kind != ALERT:
+        return f"{counted(len(batch.records), 'super host')}{where}, {batch.window_start or 'all windows'}"
+    return describe(batch.records[0]) + where if len(batch.records) == 1 else f"alerts{where}: {batch.heading}"
+
+
+def _text(said: bytes | str) -> str:
+    return printable(said.decode("utf-8", "replace") if isinstance(said, bytes) else said)

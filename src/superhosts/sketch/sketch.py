@@ -1,0 +1,537 @@
+"""A sketch: the detectors of one window, one for each requested address family, watched side and direction.
+
+A sketch has the methods of its detectors and is the content of a .cube file. Merging is exact and idempotent: the
+window becomes the hull of both, the sets of sites are united, and the counters of (site, window, part) are kept as
+entries, of which equal ones count once.
+
+Any thread may call any method. A method locks the sketch and all of its detectors, so that a result or a file reflects
+one moment.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, Self
+
+import numpy as np
+
+from superhosts.core.device import check_device, thread_count
+from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.pairs import Part, Window
+from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.text import counted, printable, setting
+from superhosts.core.times import window_span
+from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
+from superhosts.cubefile.files import File, name_of
+from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
+from superhosts.detectors import hostnames
+from superhosts.detectors.arguments import check_count
+from superhosts.detectors.base import Detector
+from superhosts.detectors.hostcolumns import is_one_host
+from superhosts.detectors.kinds import Kind, check_mergeable
+from superhosts.detectors.locking import holding
+from superhosts.detectors.objects import Mergeable
+from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.storing import Place
+from superhosts.errors import (
+    DifferenceError,
+    HalfMergedError,
+    HalfReadError,
+    MergeError,
+    SketchFileError,
+    UnreadableError,
+    UsageError,
+)
+from superhosts.sketch.contacts import searched, with_unanswered
+from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.sample import Evidence
+from superhosts.sketch.evidence.verdicts import Judge
+from superhosts.sketch.grammar import MOST_PARTS, read_fields
+from superhosts.sketch.header import (
+    Entry,
+    Stored,
+    array_errors,
+    bound_notes,
+    check_hosts,
+    check_memory,
+    describe,
+    entry_text,
+    header_errors,
+    memory_limit,
+    stored_shapes,
+)
+
+SITES_SHOWN = 5  # sites that the text of a sketch names
+
+
+class Sketch(Mergeable):
+    """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
+
+    def __init__(
+        self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
+    ) -> None:
+        self._make = make
+        self.parts: dict[Part, Detector] = {}  # replaced, never changed in place: other threads may be iterating it
+        self.window = window
+        self.sites: set[str] = {site} if site else set()
+        self.entries: list[Entry] = []
+        self.unlisted = False  # True if some sites or entries were dropped to bound the header
+        self.partial = False  # True if a scan was interrupted before the end of this window or of a merged one
+        self.evidence: Evidence | None = None  # a sample of the pairs; None: nobody has asked for it
+        self._files: dict[Part, str] = {}  # the file that each part came from first, for messages
+        # Cache of `_known`: the list of entries, how many of them it covers, and their texts.
+        self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())
+
+    @classmethod
+    def of(cls, detector: Detector) -> Sketch:
+        """Return a sketch with this detector as its only part."""
+        sketch = cls()
+        sketch.parts[Part(family=detector.format.family)] = detector
+        return sketch
+
+    @contextmanager
+    def _held(self, *others: Sketch) -> Iterator[None]:
+        """Lock this sketch, the other sketches, and all of their detectors.
+
+        All code takes the locks of sketches before those of detectors, which prevents deadlocks.
+        """
+        sketches = (self, *others)
+        with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
+            yield
+
+    def part(self, part: Part) -> Detector:
+        """Return the detector of a part. It is created on first use."""
+        with self.lock:
+            if part not in self.parts:
+                if self._make is None:
+                    raise UsageError(f"this sketch has no part {part.words}")
+                self.parts = {**self.parts, part: self._make(part)}
+            return self.parts[part]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all detectors, and of the evidence."""
+        with self._held():
+            sample = self.evidence.memory if self.evidence else 0
+            return sum(detector.memory for detector in self.parts.values()) + sample
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts with at least `threshold` peers in any part, sorted by peers in descending order."""
+        return self.collect(lambda _, detector: detector.super_hosts(threshold))
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with the most peers over all parts."""
+        most = check_count(count)
+        return self.collect(lambda _, detector: detector.top(most))[:most]
+
+    @property
+    def least_listed(self) -> float:
+        """Peers below which `top` does not list hosts of some part; 1: it lists all hosts."""
+        with self._held():
+            return max((detector.least_listed for detector in self.parts.values()), default=1)
+
+    def collect(self, ask: Callable[[Part, Any], SuperHosts], parts: Iterable[Part] | None = None) -> SuperHosts:
+        """Call `ask` for every part, or for some, and return all rows, sorted by peers in descending order.
+
+        Contacts that are unanswered are the difference of two parts, and count as one more part. The sketch is locked
+        during the calls, so `ask` must not wait for a thread that uses the sketch.
+        """
+        with self._held():
+            chosen = with_unanswered(self.parts) if parts is None else parts
+            asked = [(part, detector) for part in chosen if (detector := searched(self.parts, part)) is not None]
+            found = [ask(part, detector).named(detector.name, part) for part, detector in asked]
+            return SuperHosts.joined(found, self.window)
+
+    def estimate(self, host: Any) -> SuperHosts:
+        """Estimate the peers of one host, or of many, in every part of its address family or of generic keys.
+
+        Many hosts are a column as `update` takes it, or a result. Rows come part by part, in the order of the hosts.
+        """
+        hosts = [host] if is_one_host(host) else host
+        with self._held():
+            asked = [(part, detector, _hosts_for(part, detector, hosts, self.parts)) for part, detector in self]
+            found = [
+                detector.estimate_many(column).named(detector.name, part)
+                for part, detector, column in asked
+                if len(column)
+            ]
+            return SuperHosts.joined(found, self.window, sort=False)
+
+    def estimate_many(self, hosts: Any) -> SuperHosts:
+        """Estimate the peers of many hosts, as `estimate` does."""
+        return self.estimate(hosts)
+
+    def verdict(self, row: SuperHost) -> Verdict | None:
+        """Return what the peers of a row's host look like, with the reason; None without evidence."""
+        with self._held():
+            evidence = self.evidence
+        return None if evidence is None else Judge(evidence).verdict(row.host, row.part)
+
+    def merge(self, other: Sketch) -> Self:
+        """Merge another sketch into this one, and return it.
+
+        Raise MergeError, and change nothing, if any part does not match.
+        """
+        _check_sketch(other)
+        with self._held(other):
+            self._check_mergeable(other.kinds, other._files)
+            self._add(other, operator.ior)
+        return self
+
+    def _union(self, other: Self) -> Self:
+        _check_sketch(other)
+        with self._held(other):
+            self._check_mergeable(other.kinds, other._files)
+            # Of a part that both have, only the union is made.
+            parts = {part: each if part in other.parts else each.copy() for part, each in self.parts.items()}
+            whole = self._twin({**self._state(), "parts": parts, "entries": list(self.entries)})
+            whole._add(other, operator.or_)
+        return whole
+
+    def _add(self, other: Sketch, unite: Callable[[Detector, Detector], Detector]) -> None:
+        """Add all that another sketch has. `unite` returns what a part becomes that both have."""
+        self._add_evidence(other.evidence, has_parts=bool(other.parts))
+        added = {
+            # A later merge into this sketch must not change the other one.
+            part: unite(self.parts[part], detector) if part in self.parts else detector.copy()
+            for part, detector in other.parts.items()
+        }
+        self.parts = {**self.parts, **added}
+        self._unite(other.window, other.sites, other.entries, other.unlisted)
+        self.partial |= other.partial
+
+    def merge_file(
+        self,
+        path: File,
+        *,
+        key: bytes | str | None = None,
+        trusted: bool = False,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Merge a .cube file as `merge(load(path, key=key))` does, but block by block, without a second sketch.
+
+        The file's digest and header are verified before anything changes. If a block cannot be read or decoded later,
+        this sketch contains only part of the file: HalfMergedError is raised, and the sketch must be discarded.
+        `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError if this
+        sketch would need more than `max_memory` (default: what this process can use).
+        """
+        with CubeReader(path, trusted=trusted) as reader, self._held():
+            limit = memory_limit(max_memory, self.memory)
+            header = describe(reader, limit)
+            self._check_mergeable(header.kinds, dict.fromkeys(header.kinds, header.file))
+            secret = header.secret(key)
+            check_hosts(reader, header, secret)
+            place = Place("cpu", self._threads())
+            if not self._takes_blocks(header):
+                check_memory(self.memory + header.memory, limit, reader.name)
+                self.merge(_build(reader, header, secret, place))
+                self._note_file(header)
+                return self
+            self._add_evidence(_read_evidence(reader, header, secret), has_parts=bool(header.kinds))
+            fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
+            added = header.memory - sum(
+                kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
+            )
+            check_memory(self.memory + added, limit, reader.name)
+            new = {part: DETECTORS[kind.detector].make_empty(kind, secret, place) for part, kind in fresh.items()}
+            places = reader.places()
+            takers: dict[str, Take] = {}
+            mergers: list[Callable[[], None]] = []
+            for number, (part, kind) in enumerate(header.kinds.items()):
+                detector = new[part] if part in new else self.parts[part]
+                sides = stored_shapes(number, kind, reader.header["arrays"])
+                sides, names = hostnames.apart(sides)
+                if names:
+                    mergers.append(_read_names(reader, number, detector, names))
+                own = detector.block_takers() or {}
+                if own.keys() == sides.keys():
+                    takers.update({array_name(number, name): take for name, take in own.items()})
+                else:
+                    mergers.append(_read_merger(reader, number, detector, sides))
+            try:
+                reader.each_block(takers, self._threads(), places)
+                for merge in mergers:
+                    merge()
+            except SketchFileError as error:
+                failure = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
+                raise failure(error.message, file=error.file, offset=error.offset) from None
+            self.parts = {**self.parts, **new}
+            self._unite(header.window, header.sites, header.entries, header.unlisted)
+            self.partial |= header.partial
+            self._note_file(header)
+        return self
+
+    def _add_evidence(self, other: Evidence | None, *, has_parts: bool) -> None:
+        """Merge the sample of a sketch with or without parts. Raise MergeError if it was made with another key."""
+        if other is None or self.evidence is None:
+            lacks = has_parts if other is None else bool(self.parts)
+            found = self.evidence or other
+            self.evidence = found.as_lacking() if found is not None and lacks else found
+            return
+        if self.evidence.key != other.key:
+            raise MergeError(f"cannot merge: evidence with key {other.key} into evidence with key {self.evidence.key}")
+        self.evidence = self.evidence.merged(other)
+
+    def _check_mergeable(self, kinds: Mapping[Part, Kind], files: Mapping[Part, str]) -> None:
+        """Raise MergeError if another sketch was made with other settings. If it is from a file, name both files."""
+        if len({**self.parts, **kinds}) > MOST_PARTS:
+            raise MergeError(f"cannot merge: a sketch has at most {MOST_PARTS} parts (sides, directions, filters)")
+        for part, kind in kinds.items():
+            try:
+                check_mergeable(self.kinds, {part: kind})
+                _check_answers(part, self.parts, kinds)
+            except DifferenceError as error:
+                if part not in files:
+                    raise
+                into = self._files.get(part) or next(iter(self._files.values()), "this sketch")
+                raise error.naming(files[part], into) from None
+
+    def _note_file(self, header: Stored) -> None:
+        self._files = {**dict.fromkeys(header.kinds, header.file), **self._files}
+
+    @property
+    def kinds(self) -> dict[Part, Kind]:
+        """The kind of each part. The parts of another sketch must have the same kinds to be merged."""
+        return {part: detector.kind for part, detector in self.parts.items()}
+
+    def _takes_blocks(self, header: Stored) -> bool:
+        """Return True if a file can be merged block by block into the existing detectors and new ones."""
+        return all(DETECTORS[kind.detector].takes_blocks for kind in header.kinds.values()) and all(
+            detector.block_takers() is not None for detector in self.parts.values()
+        )
+
+    def _threads(self) -> int:
+        return max((detector.threads for detector in self.parts.values()), default=thread_count())
+
+    def _unite(
+        self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
+    ) -> None:
+        """Extend the window to the hull of both, and add the sites and the entries that are new."""
+        if window is not None:
+            mine = self.window or window
+            self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
+        self.sites = self.sites | set(sites)
+        known = self._known()
+        for entry in entries:
+            text = entry_text(entry)
+            if text not in known:
+                known.add(text)
+                self.entries.append(entry)
+        self._seen = (self.entries, len(self.entries), known)
+        self.unlisted |= unlisted
+        self._bound_notes()
+
+    def _bound_notes(self) -> None:
+        """Drop the sites and entries that exceed what a header may contain."""
+        sites, entries = bound_notes(self.sites, self.entries)
+        if len(sites) < len(self.sites) or len(entries) < len(self.entries):
+            self.sites, self.entries, self.unlisted = sites, entries, True
+
+    def _known(self) -> set[str]:
+        """Return the entries as a set of texts. Each entry is converted only once: a year of files has very many."""
+        entries, count, known = self._seen
+        if entries is not self.entries or len(entries) < count:  # A caller has replaced the entries.
+            count, known = 0, set()
+        known.update(map(entry_text, self.entries[count:]))
+        return known
+
+    def clear(self) -> None:
+        """Remove all pairs."""
+        with self._held():
+            for detector in self.parts.values():
+                detector.clear()
+            self.entries, self.unlisted, self.partial, self.evidence = [], False, False, None
+
+    def __repr__(self) -> str:
+        with self._held():
+            when = [window_span(self.window)] if self.window and self.window.is_timed else []
+            sites = [f"sites {', '.join(map(printable, sorted(self.sites)[:SITES_SHOWN]))}"] if self.sites else []
+            more = [f"and {len(self.sites) - SITES_SHOWN} more"] if len(self.sites) > SITES_SHOWN else []
+            words = [*when, *sites, *more, *(["partial"] if self.partial else []), counted(len(self.parts), "part")]
+            lines = [f"  {part.words}: {detector!r}" for part, detector in sorted(self.parts.items(), key=_by_part)]
+            return "\n".join([f"<Sketch: {', '.join(words)}>", *lines])
+
+    def __iter__(self) -> Iterator[tuple[Part, Detector]]:
+        return iter(self.parts.items())
+
+    def save(self, path: File) -> None:
+        """Write a .cube file: to a path, or to a file that is open for writing bytes.
+
+        Other threads wait until it is written, because a copy could take gigabytes.
+        """
+        with self._held():
+            parts = [
+                StoredPart(part, detector.header(), detector.file_arrays())
+                for part, detector in sorted(self.parts.items(), key=_by_part)
+            ]
+            self._bound_notes()
+            notes = {
+                "window": list(self.window) if self.window else None,
+                "sites": sorted(self.sites),
+                "counters": self.entries,
+                **({"unlisted": True} if self.unlisted else {}),
+                **({"partial": True} if self.partial else {}),
+                **({"evidence": self.evidence.fields} if self.evidence else {}),
+            }
+            header = compose_header(parts, notes)
+            sample = self.evidence.stored() if self.evidence else {}
+            try:
+                read_fields(json.loads(json.dumps(header)))
+            except ValueError as error:  # Never write a file that could not be read back.
+                raise UsageError(f"{name_of(path)}: cannot be saved: {error}") from None
+            write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in sample.items()})
+
+    @classmethod
+    def _of_sketch(cls, sketch: Sketch) -> Self:
+        made = cls.__new__(cls)  # `cls` may be a class of the caller.
+        vars(made).update(sketch._state())
+        return made
+
+    def _equals(self, other: Any) -> bool:
+        if not isinstance(other, Sketch):
+            return False
+        with self._held(other):
+            notes = [
+                (
+                    each.window,
+                    each.sites,
+                    set(map(entry_text, each.entries)),
+                    each.unlisted,
+                    each.partial,
+                    each.evidence,
+                )
+                for each in (self, other)
+            ]
+            return notes[0] == notes[1] and self.parts == other.parts
+
+
+def load(
+    path: File,
+    *,
+    key: bytes | str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    max_memory: str | int | None = None,
+) -> Sketch:
+    """Load a .cube file onto a device: from a path, or from a file that is open for reading bytes.
+
+    Without `key`, SUPERHOSTS_KEY counts; without both, the file may be written with the public key or the user's own.
+    Raise MergeError if it was written with another key.
+    """
+    limit = memory_limit(max_memory)
+    check_device(device)  # Report a missing device before reading the file.
+    place = Place(device, thread_count(threads))
+    with CubeReader(path) as reader:
+        header = describe(reader, limit)
+        secret = header.secret(key)
+        check_hosts(reader, header, secret)
+        return _build(reader, header, secret, place)
+
+
+def load_pickled(data: bytes, kind: str) -> Sketch:
+    """Load the .cube file in a pickle of an object of class `kind`. Raise MergeError if its key is not at hand."""
+    with CubeReader(BytesIO(data)) as reader:
+        keys = describe(reader, memory_limit(None)).keys
+    public = fingerprint(DEFAULT_KEY)
+    try:
+        # SUPERHOSTS_KEY would stand for the key of every file, but the public key is known to everybody.
+        return load(BytesIO(data), key=DEFAULT_KEY if keys == {public} else None)
+    except MergeError:
+        way = (
+            f"set SUPERHOSTS_KEY to it, or exchange bytes: {kind}.from_bytes(data, key=…) takes what to_bytes() returns"
+        )
+        raise MergeError(f"a pickle holds no key; this one needs key {' and '.join(sorted(keys))}: {way}") from None
+
+
+def _read_merger(
+    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
+) -> Callable[[], None]:
+    """Read and check the arrays of part `number`, which blocks cannot merge; return a function that merges them."""
+    buffers = detector.buffers(sides)
+    reader.each_block(
+        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
+    )
+    with array_errors(reader.name, number):
+        return detector.merger(buffers)
+
+
+def _read_names(
+    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
+) -> Callable[[], None]:
+    """Read and check the names of part `number`; return a function that merges them."""
+    buffers = hostnames.buffers(sides)
+    reader.each_block(
+        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
+    )
+    with array_errors(reader.name, number):
+        return detector.name_merger(buffers)
+
+
+def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:
+    sketch = Sketch(window=header.window)
+    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
+    sketch.partial = header.partial
+    sketch._note_file(header)
+    buffers: dict[Part, Arrays] = {}
+    with header_errors(reader.name):
+        for number, (part, kind) in enumerate(header.kinds.items()):
+            sketch.parts[part] = detector = DETECTORS[kind.detector].make_empty(kind, secret, place)
+            buffers[part] = detector.buffers(stored_shapes(number, kind, reader.header["arrays"]))
+        named = {
+            array_name(number, name): array
+            for number, arrays in enumerate(buffers.values())
+            for name, array in arrays.items()
+        }
+        reader.arrays(named, place.threads or 1)
+        for number, (part, arrays) in enumerate(buffers.items()):
+            with array_errors(reader.name, number):
+                sketch.parts[part].load_arrays(arrays)
+    sketch.evidence = _read_evidence(reader, header, secret)
+    return sketch
+
+
+def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidence | None:
+    """Return the sample of pairs of a file."""
+    if header.evidence is None:
+        return None
+    names = {array["name"] for array in reader.header["arrays"]}
+    with header_errors(reader.name):
+        stored = {f: reader.read_array(f"evidence/{f}") for f in (4, 6) if f"evidence/{f}" in names}
+        found = Evidence.loaded(secret, header.evidence.pairs, stored)
+        return found.as_lacking() if header.evidence.lacking else found
+
+
+def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:
+    """Return the hosts of a column or result that a part may hold, for its detector."""
+    if isinstance(hosts, SuperHosts):
+        rows = [row.host for row in hosts if row.part.family == part.family]
+        return hosts if len(rows) == len(hosts) and hosts.hosts.ndim == 1 else rows
+    if isinstance(hosts, np.ndarray) and hosts.dtype.kind == "u":
+        bits = 128 if hosts.ndim == 2 else 8 * hosts.dtype.itemsize
+        return hosts if bits == detector.key_bits else hosts[:0]
+    if len({each.family for each in parts}) == 1 and not isinstance(hosts, list | tuple):
+        return hosts
+    return [host for host in hosts if part.may_hold(host)]
+
+
+def _by_part(item: tuple[Part, Detector]) -> Part:
+    return item[0]
+
+
+def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> None:
+    """Raise DifferenceError if of one part only one side knows who answered: the others would seem to be unanswered."""
+    known = [part.with_contact("answered") in parts for parts in (other, mine)]
+    if part.contact == "opened" and part in mine and known[0] != known[1]:
+        there, here = (setting("peers", "opened,answered" if each else "opened") for each in known)
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
+
+
+def _check_sketch(other: Any) -> None:
+    """Raise MergeError if `other` is not a sketch."""
+    if not isinstance(other, Sketch):
+        hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
+        raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")

@@ -1,0 +1,196 @@
+"""Answers of a view as JSON, made in threads, and once for all viewers where all ask the same.
+
+A hundred viewers that ask for the newest window get the same bytes. So what a window costs does not grow with their
+number, and the global lock of the interpreter stays with whoever counts packets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from superhosts.core.selection import Selection
+from superhosts.core.units import SECOND
+from superhosts.detectors.arguments import check_threshold
+from superhosts.errors import UsageError
+from superhosts.ui.views.folder import BusyError, Question
+from superhosts.ui.views.view import View
+from superhosts.ui.web.workers import Workers
+
+THREADS = 2  # that answer quick questions; as many others ask sketches
+MOST_WAITING = 16  # questions to sketches that wait
+MOST_KEPT = 16  # answers that are kept until something changes
+LEAST_PACKED = 1024  # bytes
+LARGEST_TIME = 4e9  # seconds since 1970
+LONGEST_MUTE = 10 * 366 * 86400.0
+LONGEST_WHY = 500  # characters of a note; the page has the same limit
+
+Parameters = Mapping[str, str]
+
+
+class Content(NamedTuple):
+    """The bytes of an answer, as they are and packed with gzip."""
+
+    plain: bytes
+    packed: bytes | None
+
+
+class Answers:
+    """All that a view answers. The methods are coroutines of the server's event loop."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._quick = Workers(THREADS, "web answers")
+        self._slow = Workers(THREADS, "web questions")
+        self._waiting = 0
+        self._kept: OrderedDict[tuple[Any, ...], asyncio.Future[Content]] = OrderedDict()
+        self._version = -1
+
+    def close(self) -> None:
+        """Answer no more; questions that wait or run are abandoned. Any thread may call it."""
+        self._quick.close()
+        self._slow.close()
+
+    async def summary(self, _: Parameters) -> Content:
+        """Answer what is shown here, and its newest window."""
+        return await self._answer(self._quick, self.view.summary)
+
+    async def windows(self, _: Parameters) -> Content:
+        """Answer which windows are known."""
+        return await self._shared(("windows",), self.view.windows)
+
+    async def window(self, asked: Parameters) -> Content:
+        """Answer one window with its rows."""
+        span = _time(asked, "start"), _time(asked, "end")
+        return await self._shared(("window", *span), lambda: self.view.window(*span))
+
+    async def host(self, asked: Parameters) -> Content:
+        """Answer one host with its past."""
+        host, span = asked.get("host", ""), (_time(asked, "start"), _time(asked, "end"))
+        if not host:
+            raise UsageError("host is missing: an address or prefix, like host=10.0.0.1")
+        return await self._question(lambda: self.view.host(host, *span))
+
+    async def ask(self, asked: Parameters) -> Content:
+        """Answer a question to saved sketches."""
+        threshold, top = _number(asked, "threshold"), _number(asked, "top")
+        if threshold is not None:
+            check_threshold(threshold, "threshold")
+        if top is not None and not (top >= 1 and top == int(top)):
+            raise UsageError(f"top {top:g}: a whole number, 1 or more")
+        sites = frozenset(site for site in asked.get("sites", "").split(",") if site)
+        start, end = (None if each is None else round(each * SECOND) for each in _span(asked))
+        question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
+        return await self._question(lambda: self.view.ask(question))
+
+    async def sites(self, _: Parameters) -> Content:
+        """Answer what a hub knows of its sites."""
+        return await self._answer(self._quick, self.view.list_sites)
+
+    async def alerts(self, _: Parameters) -> Content:
+        """Answer alerts and what is muted."""
+        return await self._answer(self._quick, self.view.list_alerts)
+
+    async def sketch(self, _: Parameters) -> Content:
+        """Answer how full the sketch is, and how exact."""
+        return await self._answer(self._quick, self.view.sketch)
+
+    async def mute(self, content: Any) -> Content:
+        """Mute a host or prefix."""
+        host, rule, why = (_text(content, name) for name in ("host", "rule", "why"))
+        seconds = content.get("seconds")
+        if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_MUTE:
+            raise UsageError("seconds: a number above 0, of at most ten years")
+        if len(why) > LONGEST_WHY:
+            raise UsageError(f"why: at most {LONGEST_WHY} characters")
+        return await self._change(lambda: self.view.mute(host, rule, seconds, why))
+
+    async def unmute(self, content: Any) -> Content:
+        """Want alerts of a host or prefix again."""
+        host, rule = _text(content, "host"), _text(content, "rule")
+        return await self._change(lambda: {"unmuted": self.view.unmute(host, rule)})
+
+    async def _change(self, change: Callable[[], Any]) -> Content:
+        """Change something, of which all viewers hear."""
+
+        def changed() -> Any:
+            answer = change()
+            self.view.board.touch()
+            return answer
+
+        return await self._answer(self._quick, changed)
+
+    async def _question(self, ask: Callable[[], Any]) -> Content:
+        """Ask sketches, which may take long, while few others wait for that."""
+        if self._waiting >= MOST_WAITING:
+            raise BusyError("many questions are being answered; ask again in a few seconds")
+        self._waiting += 1
+        try:
+            return await self._answer(self._slow, ask)
+        finally:
+            self._waiting -= 1
+
+    async def _shared(self, name: tuple[Any, ...], ask: Callable[[], Any]) -> Content:
+        """Return one answer to all who ask the same while nothing changes."""
+        version = self.view.board.version
+        if version != self._version:
+            self._version = version
+            self._kept.clear()
+        if name not in self._kept:
+            self._kept[name] = asyncio.ensure_future(self._answer(self._quick, ask))
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        future = self._kept[name]
+        try:
+            return await asyncio.shield(future)
+        except Exception:
+            if self._kept.get(name) is future:
+                del self._kept[name]
+            raise
+
+    async def _answer(self, workers: Workers, ask: Callable[[], Any]) -> Content:
+        return await workers.run(lambda: _content(ask()))
+
+
+def _content(answer: Any) -> Content:
+    plain = json.dumps(answer, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return Content(plain, gzip.compress(plain, 1, mtime=0) if len(plain) >= LEAST_PACKED else None)
+
+
+def _number(asked: Parameters, name: str) -> float | None:
+    text = asked.get(name, "")
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{name} {text[:40]!r}: not a number")
+    return number
+
+
+def _time(asked: Parameters, name: str) -> float | None:
+    seconds = _number(asked, name)
+    if seconds is not None and not 0 <= seconds <= LARGEST_TIME:
+        raise UsageError(f"{name} {seconds:g}: not a time, in seconds since 1970")
+    return seconds
+
+
+def _span(asked: Parameters) -> tuple[float | None, float | None]:
+    start, end = _time(asked, "start"), _time(asked, "end")
+    if start is not None and end is not None and start >= end:
+        raise UsageError("start is not before end")
+    return start, end
+
+
+def _text(content: Any, name: str) -> str:
+    text = content.get(name, "") if isinstance(content, dict) else None
+    if not isinstance(text, str) or any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(f"{name}: not text")  # JSON can write halves of characters, which nothing can keep
+    return text

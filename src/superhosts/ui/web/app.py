@@ -1,0 +1,241 @@
+"""The routes of the dashboard, and what all answers have: checks before them, headers on them, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from superhosts.core.text import printable
+from superhosts.errors import SuperhostsError
+from superhosts.ui.views.folder import BusyError
+from superhosts.ui.web.access import Access
+from superhosts.ui.web.answers import Answers, Content
+from superhosts.ui.web.changes import MOST_VIEWERS, Changes
+from superhosts.ui.web.pages import Page, read_pages
+
+LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
+LARGEST_BODY = 8 << 10
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+CLOSE = {"Connection": "close"}
+GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
+POST_ROUTES = ("mute", "unmute")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class BodyError(SuperhostsError):
+    """A body that is too long, or no JSON object."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(
+    answers: Answers, changes: Changes, access: Access, say: Callable[[str], None], *, writing: float
+) -> ASGIApp:
+    """Return the application. `say` is told of errors that nobody expects; `writing`: seconds for each piece sent."""
+    pages = read_pages()
+    login = pages["login.html"]
+    wrong = login.saying("This token is wrong.")
+
+    def getting(name: str) -> Endpoint:
+        async def get(request: Request) -> Response:
+            return _sent(request, await getattr(answers, name)(request.query_params))
+
+        return _told(get, say)
+
+    def posting(name: str) -> Endpoint:
+        async def post(request: Request) -> Response:
+            content = await _json_of(request)
+            return _sent(request, await getattr(answers, name)(content))
+
+        return _told(post, say)
+
+    async def events(_: Request) -> Response:
+        if changes.viewers >= MOST_VIEWERS:
+            return _error(503, f"{MOST_VIEWERS} viewers are here already")
+        return StreamingResponse(changes.stream(), media_type="text/event-stream")
+
+    async def index(request: Request) -> Response:
+        token = request.query_params.get("token", "")
+        if access.is_token(token):
+            # No redirect: after a link of another site, a browser would not send this cookie with it. The page removes
+            # the token from its address, which histories would keep.
+            return _logged_in(_page(request, pages["index.html"]), access, request)
+        if not access.has_token(Headers(scope=request.scope)):
+            return _page(request, wrong if token else login, 401)
+        return _page(request, pages["index.html"])
+
+    async def log_in(request: Request) -> Response:
+        if request.method != "POST":
+            return RedirectResponse("./")  # the address of a refused form, entered again
+        fields = parse_qs((await _body_of(request)).decode("utf-8", "replace"))
+        if not access.is_token(fields.get("token", [""])[0].strip()):
+            return _page(request, wrong, 401)
+        return _logged_in(RedirectResponse("./", 303), access, request)
+
+    async def static(request: Request) -> Response:
+        page = pages.get(request.path_params["name"])
+        return _error(404, "no such file") if page is None else _page(request, page)
+
+    routes = [Route("/", _told(index, say)), Route("/login", _told(log_in, say), methods=["GET", "POST"])]
+    routes += [Route(f"/api/{name}", getting(name)) for name in GET_ROUTES]
+    routes += [Route(f"/api/{name}", posting(name), methods=["POST"]) for name in POST_ROUTES]
+    routes += [Route("/api/events", _told(events, say)), Route("/static/{name:path}", _told(static, say))]
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access, say, writing)
+
+
+class Guard:
+    """Checks each request before it comes to a route, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, access: Access, say: Callable[[str], None], writing: float) -> None:
+        self._app, self._access, self._say, self._writing = app, access, say, writing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            async with asyncio.timeout(self._writing):
+                await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+        except Exception as error:
+            refusal = _failure(scope["path"], error, self._say)
+        await (self._app if refusal is None else refusal)(scope, receive, guarded)
+
+    def has_token(self, scope: Scope) -> bool:
+        """Return True if a request brings the token, or none is needed."""
+        return self._access.has_token(Headers(scope=scope))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that must not go on; None if it may."""
+        headers, access = Headers(scope=scope), self._access
+        if len(headers.getlist("host")) != 1 or not access.knows_host(headers["host"]):
+            return _error(400, "this Host is not known here: open the dashboard by the address that it listens at")
+        if _head_size(scope) > LARGEST_HEAD:
+            return _error(431, f"more than {LARGEST_HEAD} bytes of headers", CLOSE)
+        if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1: perhaps smuggled
+            return _error(400, "Content-Length beside Transfer-Encoding", CLOSE)
+        is_api = scope["path"].startswith("/api/")
+        # Pages may be opened by a link of any page. A form without a referrer does not say where it comes from, and
+        # whoever has the token may log anybody in.
+        if is_api and not access.is_own(headers):
+            return _error(403, "a request of another page")
+        if is_api and not access.has_token(headers):
+            return _error(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+        return None
+
+
+def _head_size(scope: Scope) -> int:
+    """Return the bytes of a request's line and headers. The parser limits only heads that come in pieces."""
+    line = len(scope["method"]) + len(scope.get("raw_path") or b"") + len(scope["query_string"]) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
+
+
+def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
+    """Return the endpoint whose errors are answers."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except BodyError as error:
+            return _error(error.status, str(error))
+        except BusyError as error:
+            return _error(503, str(error), {"Retry-After": "5"})
+        except SuperhostsError as error:
+            return _error(400, str(error))
+        except ClientDisconnect:
+            return _error(400, "gone")
+        except Exception as error:
+            return _failure(request.url.path, error, say)
+
+    return told
+
+
+def _failure(path: str, error: Exception, say: Callable[[str], None]) -> Response:
+    """Return the answer to a request that failed as nobody expects, and tell of it."""
+    say(f"dashboard: {printable(path)} failed: {error!r}: please report this")
+    return _error(500, f"{type(error).__name__}; the log says more")
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, error.detail, dict(error.headers or {}))
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(json.dumps({"error": text}), status, headers, "application/json")
+
+
+def _sent(request: Request, content: Content) -> Response:
+    packs = content.packed is not None and "gzip" in request.headers.get("accept-encoding", "")
+    body = content.packed if packs and content.packed is not None else content.plain
+    headers = {"Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if packs else {})}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _page(request: Request, page: Page, status: int = 200) -> Response:
+    headers = {"ETag": page.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if status == 200 and request.headers.get("if-none-match") == page.tag:
+        return Response(status_code=304, headers=headers)
+    packs = "gzip" in request.headers.get("accept-encoding", "")
+    headers |= {"Content-Type": page.kind, **({"Content-Encoding": "gzip"} if packs else {})}
+    return Response(page.packed if packs else page.plain, status, headers)
+
+
+def _logged_in(response: Response, access: Access, request: Request) -> Response:
+    """Let a browser keep the proof of its token."""
+    is_secure = request.headers.get("x-forwarded-proto") == "https"
+    response.set_cookie(
+        access.cookie, access.cookie_value, httponly=True, samesite="strict", secure=is_secure, path="/"
+    )
+    return response
+
+
+async def _body_of(request: Request) -> bytes:
+    """Return the body, of which no more than the limit is ever read."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise BodyError(f"more than {LARGEST_BODY} bytes", 413)
+    return body
+
+
+async def _json_of(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise BodyError("send JSON, as application/json", 415)
+    try:
+        content = json.loads(await _body_of(request))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise BodyError("not a JSON object", 400)
+    return content

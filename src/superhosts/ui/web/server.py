@@ -1,0 +1,165 @@
+"""The server of the dashboard: an event loop in a thread of its own, with bounds on all that a client can do.
+
+A client may be slow to send its request or to take the answer, may send too much, or may come too often. Each of these
+ends its own connection, and occupies memory that is bounded; whoever counts packets never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from superhosts.errors import OutputError
+from superhosts.ui.metrics.address import Place
+from superhosts.ui.views.view import View
+from superhosts.ui.web.access import Access
+from superhosts.ui.web.answers import Answers
+from superhosts.ui.web.app import LARGEST_HEAD, Guard, make_app
+from superhosts.ui.web.changes import Changes
+
+MOST_CONNECTIONS = 512
+READING = 10.0  # seconds for a client to send a whole request
+WRITING = 30.0  # seconds for a client to take a piece of its answer, and in which some of it must go
+SWEEP = 1.0  # seconds between two looks at all connections
+CLOSING = 3  # seconds for answers that are on their way at the end
+
+
+class Connection(H11Protocol):
+    """A connection that knows since when it has waited for its client, and whether that has shown the token."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request. Beyond the limit, the oldest connection without the token makes room."""
+        super().connection_made(transport)
+        self.made_at = time.monotonic()
+        self.waits_since: float | None = self.made_at
+        self.unsent, self.sent_at = 0, self.made_at
+        self.has_token = False
+        connections: list[Any] = [each for each in self.connections if not each.transport.is_closing()]
+        if len(connections) > MOST_CONNECTIONS:
+            strangers = (each for each in connections if not each.has_token)
+            min(strangers, key=lambda each: each.made_at).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of the request from its first byte on."""
+        if self.waits_since is None and self._is_idle:
+            self.waits_since = time.monotonic()
+        super().data_received(data)
+        if not self.has_token and self.scope is not None:
+            self.has_token = cast(Guard, self.config.app).has_token(cast(Any, self.scope))
+        if not self._is_idle and not self.cycle.more_body:
+            self.waits_since = None
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def cut_if_slow(self, now: float, reading: float, writing: float) -> None:
+        """End the connection if its client is too slow."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent == 0 or unsent < self.unsent:
+            self.sent_at = now
+        self.unsent = unsent
+        is_late = self.waits_since is not None and now - self.waits_since > reading
+        if is_late or now - self.sent_at > writing:
+            self.transport.abort()
+
+
+class WebServer:
+    """Serves a view from its construction until `close`. Raises OutputError if it cannot listen."""
+
+    def __init__(
+        self,
+        view: View,
+        access: Access,
+        say: Callable[[str], None],
+        *,
+        option: str = "--web",
+        reading: float = READING,
+        writing: float = WRITING,
+    ) -> None:
+        self._socket = _listen(access.place, option)
+        self.place = Place(access.place.host, self._socket.getsockname()[1])
+        self.access = Access(self.place, access.token, access.names)
+        self._view, self._limits = view, (reading, writing)
+        self._answers, self._changes = Answers(view), Changes(view.state)
+        _silence("uvicorn")
+        config = uvicorn.Config(
+            make_app(self._answers, self._changes, self.access, say, writing=writing),
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=LARGEST_HEAD,
+            timeout_keep_alive=20,
+            timeout_graceful_shutdown=CLOSING,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+        self._started = threading.Event()
+        self._thread.start()
+        self._started.wait(30.0)
+        view.board.listeners.append(self._changes.wake)
+
+    @property
+    def url(self) -> str:
+        """Where people open it."""
+        return f"http://{self.place}/"
+
+    def close(self) -> None:
+        """End all streams and questions, then the server."""
+        self._view.board.listeners.remove(self._changes.wake)
+        self._changes.close()
+        self._answers.close()
+        self._server.should_exit = True
+        self._thread.join(CLOSING + 5.0)
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._changes.attach()
+        sweeping = asyncio.create_task(self._sweep())
+        self._started.set()
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            sweeping.cancel()
+
+    async def _sweep(self) -> None:
+        """Cut connections whose clients are too slow, again and again."""
+        while True:
+            await asyncio.sleep(min(SWEEP, *self._limits))
+            now = time.monotonic()
+            connections: list[Any] = list(self._server.server_state.connections)
+            for connection in connections:
+                connection.cut_if_slow(now, *self._limits)
+
+
+def _listen(place: Place, option: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    try:
+        return socket.create_server((place.host, place.port), family=family, backlog=128)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # the place is named already
+        raise OutputError(f"{option} {place}: cannot listen there: {reason}") from None
+
+
+def _silence(name: str) -> None:
+    """Keep a library from writing to standard error: requests of strangers would fill the log."""
+    logger = logging.getLogger(name)
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
