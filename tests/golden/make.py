@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
 
 KEY = b"golden key"
 THRESHOLD = 200
@@ -132,7 +132,7 @@ def write(folder: Path) -> None:
 
 def write_more(folder: Path) -> None:
     """Write cubes that take the less frequent branches of a reader, and the pairs of wide hosts."""
-    from superhosts.pairs import HostFormat
+    from superhosts.core.pairs import HostFormat
 
     folder.mkdir()
     sizes: dict[str, Any] = {
