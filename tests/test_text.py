@@ -23,7 +23,7 @@ ALWAYS_MANY = {
     "capture_reader.py": ("{_counted} packets",),
     "pieces.py": ("{len(mine)} sketches",),
     "pairtable.py": ("{8 * words} bytes",),
-    "lending.py": ("{size} bytes",),
+    "pool.py": ("{size} bytes",),
     "files.py": ("{frames} packets",),  # one has words of its own
     "folder.py": ("{len(chosen)} sketches",),  # more than one may ask for
 }

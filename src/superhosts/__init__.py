@@ -89,7 +89,7 @@ _MODULES = {  # the module that defines each public name
     "union": "sketch.uniting",
     "plan": "lab.plans",
     "scan": "pipeline.scanning",
-    "synth": "lab.synthetic.writing",
+    "synth": "sources.synthetic.writing",
 }
 
 __all__ = [

@@ -16,6 +16,7 @@ to root and nobody else can write to it (`distrust`).
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import enum
 import functools
@@ -295,13 +296,15 @@ def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
 
     Processes that compile the same function at once write the same file, each by renaming a whole one into place.
     """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     try:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
         temporary.unlink(missing_ok=True)
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 & ~OTHERS_WRITE), "wb") as file:
             file.write(stamp + digest_of(payload) + payload)
         temporary.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         _warn_unwritable(path.parent, error)
 
 
