@@ -27,7 +27,7 @@ from superhosts.errors import InputError, UsageError
 from superhosts.sources.kafka import KafkaSource, Notes, parse_topic
 from superhosts.sources.kafka_messages import GOFLOW2, Fields, JsonRecords, is_delimited, read_proto, read_protobuf
 from superhosts.sources.opening import open_input
-from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.times import NO_TIME
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 A compiled function that takes an array and branches counts references to the array, with two atomic operations for each
 call: in a loop that calls a dozen functions for each line that is most of the time, and of the time to compile it. So
-the walks (delimitedloop.py, jsonloop.py) take arrays, and the functions that they call take addresses, which are
+the walks (delimited.py, jsonlines.py) take arrays, and the functions that they call take addresses, which are
 numbers. And one call can take any number of arrays (engines/pairmerging.py). Nothing is checked here: an address must
 lie in an array that the caller keeps.
 """

@@ -34,10 +34,9 @@ from superhosts.sources.finding import is_finished
 from superhosts.sources.inputs import MOST_LINES_HEAD, has_lines, read_head
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
 from superhosts.sources.streams import PlainStream, Stream, Waiting
-from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
-from superhosts.sources.tables.packets import RowPackets
+from superhosts.sources.tables.source import RowPackets, TableFormat
 
 _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files

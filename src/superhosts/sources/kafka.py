@@ -46,7 +46,7 @@ from superhosts.sources.kafka_messages import (
     shown,
 )
 from superhosts.sources.kinds import Scheme
-from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.times import NO_TIME
 
 WORDS = {"group": None, "from": ("earliest", "latest"), "until": ("end",), "format": ("goflow2", "json", "proto")}
 FILES = ("proto", "config")

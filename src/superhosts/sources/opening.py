@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
-from superhosts.sources.exports.hints import advice, exports_in
-from superhosts.sources.exports.kinds import NETFLOW, SFLOW, open_export_file
-from superhosts.sources.exports.splitting import recognise_exports
+from superhosts.sources.exports import NETFLOW, SFLOW, open_export_file
+from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
