@@ -18,7 +18,7 @@ from superhosts.cubefile.container import CubeReader
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors.cube.gathering import find_winners, host_differences
 from superhosts.detectors.cube.hostrows import add_differences
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.sketch.queries import estimate_in_file
 from tuned import tuned
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import naive_details
 import superhosts as sh
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.kafka import KafkaSource, Notes, parse_topic
 from superhosts.sources.kafka_messages import GOFLOW2, Fields, JsonRecords, is_delimited, read_proto, read_protobuf

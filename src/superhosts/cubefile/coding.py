@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 GAPS, PLANES = 0, 1
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel
 from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.core.files import output_errors
 from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
-from superhosts.core.replacing import output_errors
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.cubefile.coding import CodedBlock, encode, read_block

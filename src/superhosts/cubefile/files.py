@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from superhosts.core.replacing import replaceable, replacing
+from superhosts.core.files import replaceable, replacing
 from superhosts.errors import UsageError
 
 File = str | os.PathLike[str] | IO[bytes]  # a path, or an open file

@@ -12,12 +12,12 @@ import numpy as np
 
 from superhosts.core.columns.column import Column
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
-from superhosts.core.columns.reading import column_of
+from superhosts.core.columns.readers import column_of
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import KEY_FORMATS, Addresses, HostFormat, format_for, numbers_to_array
 from superhosts.core.text import counted
 from superhosts.core.units import SWITCH, whole_number
-from superhosts.detectors.engines.arrays import is_on_gpu
+from superhosts.detectors.engines.base import is_on_gpu
 from superhosts.errors import UsageError
 
 Sized = TypeVar("Sized", bound=Any)

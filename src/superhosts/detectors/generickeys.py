@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of
-from superhosts.core.columns.objects import is_null
-from superhosts.core.columns.reading import column_of
-from superhosts.core.columns.split import AddressColumn
-from superhosts.core.columns.views import readable
+from superhosts.core.columns.addresses import AddressColumn
+from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.readers import column_of, is_null
 from superhosts.core.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
 from superhosts.core.text import SURROGATES, counted, printable
 from superhosts.core.textkeys import (
@@ -31,7 +29,7 @@ from superhosts.core.textkeys import (
     shown_name,
     text_column,
 )
-from superhosts.detectors.engines.arrays import Words, is_on_gpu
+from superhosts.detectors.engines.base import Words, is_on_gpu
 from superhosts.errors import UsageError
 
 FEW = 16  # hosts that are converted one by one

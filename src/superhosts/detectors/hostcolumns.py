@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.core.columns.accepted import ColumnData
+from superhosts.core.columns.readers import ColumnData
 from superhosts.core.pairs import Addresses, Host, HostFormat, HostKeys
 from superhosts.core.results import SuperHosts
 from superhosts.core.textkeys import TextFormat

@@ -46,8 +46,7 @@ from superhosts.core.textkeys import (
     shown_name,
 )
 from superhosts.cubefile.parts import ArrayError
-from superhosts.detectors.engines.arrays import Arrays, Words
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
 from superhosts.detectors.nametable import NameTable, absorb, admit, empty_table, find
 
 MEMORY_PER_NAME = 1024  # bytes of a sketch for each name

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import Key, fold, pair_hash
 from superhosts.core.textkeys import MOST_BYTES, SHORTENED, Bytes, TextColumn
-from superhosts.detectors.engines.arrays import Words
-from superhosts.jit.compiled import compiled
+from superhosts.detectors.engines.base import Words
+from superhosts.jit.cache import compiled
 
 
 class NameTable(NamedTuple):

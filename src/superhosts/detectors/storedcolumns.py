@@ -7,10 +7,8 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import Key
 from superhosts.cubefile.coding import CodedBlock
-from superhosts.detectors.engines.arrays import Counts, Words
-from superhosts.detectors.engines.base import Sums
+from superhosts.detectors.engines.base import ColumnGeometry, Counts, Sums, Words
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
-from superhosts.detectors.engines.geometry import ColumnGeometry
 
 
 class SomeColumns:

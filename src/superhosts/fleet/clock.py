@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from superhosts.core.replacing import open_fresh
+from superhosts.core.files import open_fresh
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.fleet.receipts import Say

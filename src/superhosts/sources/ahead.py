@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import timed
-from superhosts.jit.compiling import is_compiling
+from superhosts.core.profile import timed
+from superhosts.jit.compilation import is_compiling
 from superhosts.sources.base import Source, input_border
 from superhosts.sources.pace import PACE, Pace
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from superhosts.core import filetypes
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.errors import InputError
 from superhosts.sources.ahead import MOST_SHARE
 from superhosts.sources.base import PLAIN, SourceCounters, Wants

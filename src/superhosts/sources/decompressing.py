@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.stopwatch import measured, timed
+from superhosts.core.profile import measured, timed
 from superhosts.core.units import format_size
 from superhosts.errors import InputError
 from superhosts.sources.streams import PlainStream, Stream

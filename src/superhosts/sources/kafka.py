@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import packets_of
+from superhosts.core.columns.addresses import packets_of
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import printable

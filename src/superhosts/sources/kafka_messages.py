@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import Bytes, parse_text
-from superhosts.core.columns.split import AddressColumn
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.columns.addresses import AddressColumn, Bytes, parse_text
+from superhosts.core.pairs import Details, Times
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD
 from superhosts.sources.tables.detailcolumns import combine_columns, details_of_columns, of_integers, of_texts

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import types
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames import POSITION, STOP, Bytes, Columns, Tally
 
 CHAIN = 16  # records that make a guess

@@ -31,9 +31,9 @@ import numpy as np
 
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured, timed
+from superhosts.core.profile import measured, timed
 from superhosts.errors import InputError
-from superhosts.jit.compiled import is_switched_off
+from superhosts.jit.cache import is_switched_off
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from superhosts.core.stopwatch import timed
+from superhosts.core.profile import timed
 from superhosts.errors import InputError
 from superhosts.sources.base import Stopped
 from superhosts.sources.pace import PACE, Pace

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from superhosts.core.hashing import Key, column_hash, pair_hash
 from superhosts.detectors.cbaa.geometry import Geometry
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 
 @compiled

@@ -25,11 +25,10 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.detectors.engines.arrays import Counts, Words
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Plan
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 
 class Store(NamedTuple):

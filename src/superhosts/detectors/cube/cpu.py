@@ -13,11 +13,10 @@ from superhosts.detectors.cube.filling import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.hostrows import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.naming import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.bins import Bins, Pool, Task
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import new_words
 
 

@@ -28,7 +28,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.cudasearch import make_list_candidates, make_verify, unpack_rows
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.base import Arrays, Counts, Words
 from superhosts.detectors.gpu.code import cuda, device_function
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import U32, U64, Put, draw_of

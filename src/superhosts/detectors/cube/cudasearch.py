@@ -29,7 +29,7 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.engines.base import Counts, Words
 from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.kernels import (
     CANDIDATES,
@@ -42,7 +42,7 @@ from superhosts.detectors.gpu.kernels import (
     make_team_sum,
 )
 from superhosts.detectors.gpu.launch import Launch
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 # Indexes of the limits of a search
 ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, THIRD_WORDS, THIRD_ONES = range(9)

@@ -26,11 +26,11 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.cube.hostrows import shapes
-from superhosts.detectors.engines.arrays import Arrays, Words
+from superhosts.detectors.engines.base import Arrays, Words
 from superhosts.detectors.engines.bins import BLOCK, cache_shift
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Numbers = NDArray[np.int64]
 GIANT = 1 << 31  # mark of a row that giant columns have, too

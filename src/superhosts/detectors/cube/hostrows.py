@@ -41,9 +41,8 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.engines.arrays import Arrays, Words
-from superhosts.detectors.engines.geometry import ArrayShape
-from superhosts.jit.compiled import compiled
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
+from superhosts.jit.cache import compiled
 
 Numbers = NDArray[np.int64]
 BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its rows

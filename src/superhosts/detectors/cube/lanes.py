@@ -17,7 +17,7 @@ from numba.core.typing import signature
 from numba.extending import intrinsic
 
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 LANES = 4
 

@@ -21,15 +21,13 @@ from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import Take
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, SeveralEngines, Sums, Words, to_host
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Task, narrow_batches
 from superhosts.detectors.engines.cpu import make_bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import Portion, unpack_portion
-from superhosts.detectors.engines.transfer import to_host
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 

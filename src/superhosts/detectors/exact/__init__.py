@@ -23,8 +23,7 @@ from superhosts.core.text import counted
 from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import on_own_gpu, to_host
 from superhosts.detectors.exact.rows import (

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from superhosts.core.device import simulated
-from superhosts.detectors.engines.arrays import is_on_gpu
+from superhosts.detectors.engines.base import is_on_gpu
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

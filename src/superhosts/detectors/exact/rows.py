@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses
 from superhosts.detectors.exact import cuda
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]
 HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)

@@ -7,7 +7,7 @@ in the wild. After MPLS nothing names the payload, so the nibble alone decides t
 
 from __future__ import annotations
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.reading import Bytes, byte, half
 from superhosts.sources.frames.tally import NOT_IP, TRUNCATED
 

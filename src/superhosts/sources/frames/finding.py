@@ -6,7 +6,7 @@ frame.
 
 from __future__ import annotations
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -16,7 +16,7 @@ from superhosts.core.packetdetails import (
     TCP,
     UDP,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.ethertypes import is_tag
 from superhosts.sources.frames.headers import details_of
 from superhosts.sources.frames.links import ip_header, is_wrapped, unwrapped

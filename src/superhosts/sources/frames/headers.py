@@ -6,7 +6,7 @@ card will cut, or of jumbograms: they reach as far as the captured bytes.
 
 from __future__ import annotations
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     DCCP,
     FLAGS_SHIFT,
     HAS_FLAGS,
@@ -20,7 +20,7 @@ from superhosts.core.packetdetails import (
     UDP,
     UDP_LITE,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.reading import Bytes, big, byte, half
 
 UNKNOWN = -1  # a protocol that the captured bytes do not reach

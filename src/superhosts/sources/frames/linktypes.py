@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 # How a frame starts, behind the bytes that are skipped. Zero is an unsupported link type.
 UNSUPPORTED, ETHERNET, RAW, NULL, TYPED, LLC, LABELS = 0, 1, 2, 3, 4, 5, 6

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.jit.compiled import compiled
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.frames.reading import Bytes, big, byte
 from superhosts.sources.frames.tally import (

@@ -8,8 +8,8 @@ encrypted packets, fragments after the first and truncated packets count with th
 
 from __future__ import annotations
 
-from superhosts.core.packetdetails import UDP
-from superhosts.jit.compiled import compiled
+from superhosts.core.pairs import UDP
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.ethertypes import behind_ethernet, behind_hdlc, behind_labels, behind_type
 from superhosts.sources.frames.headers import packet_end, payload
 from superhosts.sources.frames.reading import Bytes, byte, half

@@ -7,7 +7,7 @@ with a small header of its own.
 
 from __future__ import annotations
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.linktypes import AVS, PRISM, RADIOTAP
 from superhosts.sources.frames.reading import Bytes, big, byte, half, little, little_half
 from superhosts.sources.frames.tally import NOT_IP, TRUNCATED

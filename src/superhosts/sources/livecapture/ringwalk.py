@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled, is_switched_off
+from superhosts.jit.cache import compiled, is_switched_off
 from superhosts.sources.frames import (
     DETAILS,
     EARLIEST4,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants

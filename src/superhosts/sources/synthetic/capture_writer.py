@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.units import SECOND
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
 ZSTD_LEVEL = 1

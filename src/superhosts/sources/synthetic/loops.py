@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see traffic.py
 CLIENT_BLOCKS = 4096  # /16 networks in which ordinary outer hosts live

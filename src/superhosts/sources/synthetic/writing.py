@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.core import defaults
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.text import setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
