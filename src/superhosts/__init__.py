@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from superhosts.pipeline.settings import Settings
     from superhosts.sketch.sketch import Sketch, load
     from superhosts.sketch.uniting import union
-    from superhosts.sources.synthetic.writing import synth
+    from superhosts.sources.synthetic.capture import synth
 
 _MODULES = {  # the module that defines each public name
     "Calibration": "lab.calibration",
