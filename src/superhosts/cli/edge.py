@@ -28,7 +28,7 @@ from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
 from superhosts.core.durable import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
-from superhosts.core.notices import INFO, WARNING, Notice
+from superhosts.core.notices import INFO, WARNING, Notice, as_warning
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
@@ -186,7 +186,7 @@ class _Errors:
 
 
 def _tell_warning(text: str) -> None:
-    tell(f"warning: {text}")
+    tell(as_warning(text))
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
@@ -284,7 +285,9 @@ class FolderSource(Source):
                 found = dict(filter(None, map(_status, wanted)))
         except OSError as error:  # gone, or a network that is down: it may come back
             if not self._unreadable:
-                self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
+                self.counters.warn(
+                    Notice(f"{self.name}: cannot be read: {error.strerror or error}; trying again", "trouble", WARNING)
+                )
             self._unreadable = True
             self._next_look = self.now() + self._pace.poll
             return

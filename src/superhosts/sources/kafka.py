@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from superhosts.core.columns.addresses import Bytes, parse_text
 from superhosts.core.columns.split import AddressColumn, packets_of
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.packetdetails import Details
 from superhosts.core.pairs import PacketBlock, Times
 from superhosts.core.text import printable
@@ -491,7 +492,9 @@ class KafkaSource(Source):
                 self._consumer.commit(offsets=done, asynchronous=False)
             except (self._client.KafkaException, RuntimeError) as error:  # the latter if it was closed meanwhile
                 # The next window commits more; until then a restart reads more.
-                self.counters.warn(f"{self.name}: offsets cannot be committed: {reason_of(error)}")
+                self.counters.warn(
+                    Notice(f"{self.name}: offsets cannot be committed: {reason_of(error)}", "trouble", WARNING)
+                )
 
     def leave(self) -> None:
         """Leave the group, so that another member need not wait until this one is given up."""
