@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
 
@@ -352,7 +353,7 @@ def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> No
         return
     except OSError as error:
         raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
-    say(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}")
+    say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
 
 
 def read_lines(path: Path) -> Iterator[Any]:

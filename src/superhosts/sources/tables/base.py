@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from superhosts.core.columns.addresses import AddressColumn, Ends
 from superhosts.core.pairs import Details, Times
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.options import TableOptions
 
 NO_TIME = -(1 << 63)  # in a column of times: this row has none

@@ -16,7 +16,7 @@ from superhosts.core.columns.addresses import AddressColumn, Ends
 from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
 from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.detailfields import details_of
