@@ -157,7 +157,7 @@ def exports(folder: Path) -> Iterator[Step]:
 def _receive(datagrams: list[bytes]) -> None:
     """Receive datagrams on a port."""
     from processes import free_port
-    from superhosts.sources.opening import open_input
+    from superhosts.sources.open import open_input
     from udp import send
 
     port = free_port()

@@ -44,8 +44,14 @@ if TYPE_CHECKING:
     from superhosts.pipeline.scan import Scan
     from superhosts.pipeline.scanning import scan
     from superhosts.pipeline.settings import Settings
+<<<<<<< HEAD
     from superhosts.sketch.sketch import Sketch, load, union
     from superhosts.sources.synthetic.writing import synth
+=======
+    from superhosts.sketch.sketch import Sketch, load
+    from superhosts.sketch.uniting import union
+    from superhosts.sources.synthetic.capture import synth
+>>>>>>> main
 
 _MODULES = {  # the module that defines each public name
     "Calibration": "lab.calibration",

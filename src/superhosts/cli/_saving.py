@@ -8,6 +8,7 @@ from pathlib import Path
 from superhosts.cli._console import say
 from superhosts.core.durable import make_folder
 from superhosts.core.names import FILE_NAME_RULE, is_file_name
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable
 from superhosts.core.times import compact_time, window_name
@@ -64,7 +65,7 @@ class SketchSaver:
             self.unsaved.pop(path, None)
         except OutputError as error:
             if path not in self.unsaved:
-                say(f"superhosts: NOT SAVED: {error}")
+                say(Notice(f"superhosts: NOT SAVED: {error}", "not-saved", WARNING))
             self.unsaved[path] = error
 
 

@@ -16,7 +16,7 @@ from superhosts.core.units import SECOND, parse_duration
 from superhosts.core.zone import shows_local
 from superhosts.errors import InputError, UsageError
 from superhosts.sketch.files import saved_sketch
-from superhosts.sources.finding import match_pattern
+from superhosts.sources.files import match_pattern
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
