@@ -39,7 +39,7 @@ from superhosts.pipeline.scanning import scan as scan
 from superhosts.pipeline.settings import Settings as Settings
 from superhosts.sketch.sketch import Sketch as Sketch
 from superhosts.sketch.sketch import load as load
-from superhosts.sketch.uniting import union as union
+from superhosts.sketch.sketch import union as union
 from superhosts.sources.synthetic.capture import synth as synth
 
 __version__: str

@@ -120,7 +120,7 @@ def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled_code() -> Answer:
-    from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.cube.fill import fill
 
     return describe_code(fill)
 

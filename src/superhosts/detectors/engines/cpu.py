@@ -18,8 +18,7 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.profile import timed
-from superhosts.cubefile.coding import CodedBlock
-from superhosts.cubefile.container import Take
+from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.engines.base import Arrays, ColumnGeometry, Counts, Engine, Plan, Sums, Words, to_host
 from superhosts.detectors.engines.bins import Bins, Task
 from superhosts.jit.cache import compiled
