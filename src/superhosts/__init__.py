@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from superhosts.lab.rivals.spreadsketch import SpreadSketch
     from superhosts.lab.rivals.vbfa import Vbfa
     from superhosts.pipeline.network import Network
-    from superhosts.pipeline.scan import Scan
-    from superhosts.pipeline.scanning import scan
+    from superhosts.pipeline.scan import Scan, scan
     from superhosts.pipeline.settings import Settings
     from superhosts.sketch.sketch import Sketch, load
     from superhosts.sketch.uniting import union
@@ -88,7 +87,7 @@ _MODULES = {  # the module that defines each public name
     "own_key": "core.keys",
     "union": "sketch.uniting",
     "plan": "lab.plans",
-    "scan": "pipeline.scanning",
+    "scan": "pipeline.scan",
     "synth": "sources.synthetic.writing",
 }
 
