@@ -28,8 +28,8 @@ from typing import Any
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
 from superhosts.core.pairs import PacketBlock
 from superhosts.pipeline.scan import scan
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.open import open_inputs
+from superhosts.sources.synthetic.capture import write_capture
 
 SITES = ("ams", "fra", "nyc")
 SECONDS, PANES = 300, 3

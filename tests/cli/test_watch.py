@@ -23,7 +23,7 @@ from netns import namespace
 from superhosts.cli._liveview import LiveView
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from traffic import NOON, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 

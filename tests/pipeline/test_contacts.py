@@ -34,8 +34,8 @@ from superhosts.pipeline.contacts import Conversations
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Limits
-from superhosts.sketch.contacts import Unanswered
 from superhosts.sketch.sketch import Sketch, load
+from superhosts.sketch.unanswered import Unanswered
 from superhosts.sources.base import Source, SourceCounters
 
 WIDE = 0x20010DB8 << 96  # of IPv6 addresses

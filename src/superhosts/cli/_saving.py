@@ -16,8 +16,8 @@ from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
+from superhosts.sketch.files import merge_named
 from superhosts.sketch.header import read_header
-from superhosts.sketch.saved import merge_named
 from superhosts.sketch.sketch import Sketch
 
 

@@ -45,8 +45,8 @@ from superhosts.output.rows import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.finding import OnError
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.files import OnError
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
 
 if TYPE_CHECKING:

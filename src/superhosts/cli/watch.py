@@ -27,7 +27,7 @@ from superhosts.output.base import RunKind
 from superhosts.output.opening import open_destinations
 from superhosts.output.rows import columns_with
 from superhosts.pipeline.scan import Scan, scan_options
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 
 def watch(options: Watch) -> None:

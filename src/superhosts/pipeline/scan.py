@@ -33,11 +33,9 @@ from superhosts.pipeline.secondpass import SecondPass
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows
-from superhosts.sources.ahead import Clock
-from superhosts.sources.base import Source, Stopped, input_border
-from superhosts.sources.live import Following
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.pace import PACE, Pace
+from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
+from superhosts.sources.open import open_inputs
+from superhosts.sources.readers import Clock, Following
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 
@@ -611,7 +609,7 @@ def scan(
 ) -> Scan:
     """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
 
-    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/opening.py`).
+    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/open.py`).
 
     Which hosts:
 

@@ -40,7 +40,7 @@ from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.header import Entry
 from superhosts.sketch.sketch import Sketch, load
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 
 Result = dict[str, Any]  # the outcome of a task, as stored in its record

@@ -9,8 +9,9 @@ a GPU there is one bucket, because one sort keeps the whole GPU busy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,29 +24,77 @@ from superhosts.core.text import counted
 from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.arrays import Arrays, is_on_gpu
 from superhosts.detectors.engines.geometry import ArrayShape
-from superhosts.detectors.exact import cuda as exact_gpu
-from superhosts.detectors.exact.cuda import on_own_gpu, to_host
-from superhosts.detectors.exact.rows import (
-    Counts,
-    Rows,
-    count_peers,
-    distinct,
-    group_by_bucket,
-    hosts_of,
-    pack,
-    wide_rows,
-    widen,
-)
 from superhosts.detectors.hostnames import UNLIMITED, HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.storing import Place
+from superhosts.jit.compiled import compiled
 
+Rows = NDArray[np.uint64]
+Method = TypeVar("Method", bound=Callable[..., Any])
+HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 BUCKETS = 64
 SCANNED_HOSTS = 4  # One pass over the pairs for each of so few hosts is faster than counting the peers of all hosts.
 COPIES_WHILE_SORTING = 3  # copies of the pairs in memory during a sort
+
+
+def array_module(gpu: int | None) -> Any:
+    """Return the array library of a GPU, or of the CPU if `gpu` is None. Tests without a GPU replace this function."""
+    if gpu is None:
+        return np
+    import cupy
+
+    return cupy
+
+
+def on_own_gpu(method: Method) -> Method:
+    """Decorate a method to run with the detector's GPU as the current device and to wait for the work it started there.
+
+    Callers may therefore reuse their arrays on return and make the next call on another stream.
+    """
+
+    @wraps(method)
+    def run(self: Any, *arguments: Any, **named: Any) -> Any:
+        if self.gpu is None:
+            return method(self, *arguments, **named)
+        cuda = array_module(self.gpu).cuda
+        with cuda.Device(self.gpu):
+            result = method(self, *arguments, **named)
+            cuda.get_current_stream().synchronize()
+        return result
+
+    return cast(Method, run)
+
+
+def to_host(array: Any) -> Any:
+    """Return an array in main memory, copied only if it is on a GPU."""
+    if not is_on_gpu(array):
+        return array
+    if simulated():  # CuPy does not support the arrays of numba's simulator.
+        return array.copy_to_host()
+    cupy = array_module(0)
+    return cupy.asnumpy(cupy.asarray(array))
+
+
+@cache
+def _pack_kernel(cupy: Any) -> Any:
+    """Return the kernel that packs two 32-bit numbers into one word, in one pass and without intermediate arrays."""
+    operation = "pair = (unsigned long long)host << 32 | peer"
+    return cupy.ElementwiseKernel("uint32 host, uint32 peer", "uint64 pair", operation, "superhosts_pack")
+
+
+class Counts(NamedTuple):
+    """Hosts of one bucket and the number of distinct peers of each."""
+
+    hosts: Rows
+    peers: NDArray[np.int64]
+
+    def at_least(self, minimum: float) -> Counts:
+        """Return the hosts with at least `minimum` peers."""
+        enough = self.peers >= minimum
+        return Counts(self.hosts[enough], self.peers[enough])
 
 
 class Exact(Detector):
@@ -84,7 +133,7 @@ class Exact(Detector):
     @property
     def _xp(self) -> Any:
         """The array library. It is not an attribute, because an object that refers to a module cannot be copied."""
-        return exact_gpu.array_module(self.gpu)
+        return array_module(self.gpu)
 
     def _take_keys(self, format: HostFormat, secret: bytes) -> None:
         """Take generic keys of this format as hosts, and keep all of their names."""
@@ -329,3 +378,94 @@ def _as_bytes(rows: Rows) -> NDArray[Any]:
         return rows[:, 0]
     swapped = np.ascontiguousarray(rows.astype(">u8"))
     return swapped.view(np.dtype((np.void, 8 * rows.shape[1]))).reshape(-1)
+
+
+# Operations on rows of pairs: pack, group into buckets by host, sort and count.
+# A row is one word if host and peer have 32 bits; otherwise it is the host in one or two words and the peer in two.
+# Functions of rows take the array library `xp`: NumPy, or CuPy for rows in a GPU's memory.
+
+
+@compiled
+def group_by_bucket(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the rows in the order of their host's bucket, and the start of each bucket."""
+    bucket = np.empty(len(rows), np.uint8)
+    begins = np.zeros(buckets + 1, np.int64)
+    for i in range(len(rows)):
+        x = rows[i, 0]
+        if rows.shape[1] == 1:
+            x >>= np.uint64(32)  # The host must have the same bucket as in a wider row.
+        if host_words == 2:
+            x ^= rows[i, 1] * np.uint64(3)
+        bucket[i] = (x * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        begins[np.int64(bucket[i]) + 1] += 1
+    for b in range(buckets):
+        begins[b + 1] += begins[b]
+    cursors = begins.copy()
+    out = np.empty_like(rows)
+    for i in range(len(rows)):
+        slot = cursors[bucket[i]]
+        cursors[bucket[i]] += 1
+        for w in range(rows.shape[1]):
+            out[slot, w] = rows[i, w]
+    return out, begins
+
+
+def pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
+    """Return rows of one word, with a 32-bit host and a 32-bit peer each."""
+    if xp is not np:
+        rows: Rows = _pack_kernel(xp)(hosts, peers)[:, None]
+        return rows
+    words = hosts.astype(np.uint64)
+    words <<= HALF
+    words |= peers
+    return words[:, None]
+
+
+def wide_rows(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
+    """Return rows with the words of the host and two words for the peer."""
+    rows: Rows = xp.zeros((len(hosts), host_words + 2), np.uint64)
+    rows[:, :host_words] = hosts if hosts.ndim == 2 else hosts[:, None]
+    rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # A peer has as many words as dimensions.
+    return rows
+
+
+def widen(rows: Rows, xp: Any) -> Rows:
+    """Convert rows of one word to the format for wide peers. Their order and buckets do not change."""
+    return wide_rows(rows[:, 0] >> HALF, rows[:, 0] & LOW_HALF, 1, xp)
+
+
+def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
+    """Mark the rows that differ from the previous one. The first row is always marked."""
+    marks: NDArray[np.bool_] = xp.zeros(len(rows), bool)
+    marks[:1] = True
+    later = marks[1:]
+    for column in rows.T:  # Word by word, this is faster than a reduction over such a short axis.
+        later |= column[1:] != column[:-1]
+    return marks
+
+
+def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
+    """Sort new rows into the kept ones and drop repeats. Only new rows may be sorted in place."""
+    new = [rows for rows in new if len(rows)]
+    if not new:
+        return kept
+    parts = [kept, *new] if len(kept) else new
+    rows: Rows = parts[0] if len(parts) == 1 else xp.concatenate(parts)
+    if rows.shape[1] == 1:
+        words = rows.reshape(-1)  # In one dimension, CuPy sorts in place, and masks cost half.
+        words.sort()
+        return words[_changes(words[:, None], xp)][:, None]
+    rows = rows[xp.lexsort(rows.T[::-1])]
+    return rows[_changes(rows, xp)]
+
+
+def hosts_of(rows: Rows, host_words: int) -> Rows:
+    """Return only the words of the hosts."""
+    return rows >> HALF if rows.shape[1] == 1 else rows[:, :host_words]
+
+
+def count_peers(rows: Rows, host_words: int, xp: Any) -> Counts:
+    """Return the number of rows of each host. Rows must be sorted and distinct."""
+    hosts = hosts_of(rows, host_words)
+    begins = xp.flatnonzero(_changes(hosts, xp))
+    return Counts(hosts[begins], xp.diff(begins, append=len(rows)))

@@ -1,22 +1,84 @@
-"""Query sketch files block by block, so that memory depends on the hosts in the query, not on the sketch."""
+"""Sketches in files: what their headers say, estimates for some hosts, and merges whose errors name the file.
+
+Estimates read a file block by block, so that memory depends on the hosts in the query, not on the sketch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from superhosts.core.device import thread_count
-from superhosts.core.pairs import TEXT, Host, HostKeys, Part
+from superhosts.core.fields import FieldError
+from superhosts.core.pairs import TEXT, Host, HostKeys, Part, Window
 from superhosts.core.results import SuperHosts
 from superhosts.core.textkeys import TextFormat, bound, text_key
-from superhosts.cubefile.container import CubeReader, Take
+from superhosts.cubefile.container import CubeReader, Take, peek
 from superhosts.cubefile.parts import array_name
-from superhosts.detectors.hostcolumns import Hosts, named_column
+from superhosts.detectors.arguments import Hosts, named_column
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.storing import StoredHosts
-from superhosts.sketch.contacts import difference, sources_of
+from superhosts.errors import DifferenceError, MergeError
+from superhosts.sketch.grammar import sites_field, window_field
 from superhosts.sketch.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
-from superhosts.sketch.sketch import load
+from superhosts.sketch.sketch import Sketch, load
+from superhosts.sketch.unanswered import difference, sources_of, with_unanswered
+
+
+class SavedSketch(NamedTuple):
+    """What the header of a file says, unverified."""
+
+    path: Path
+    is_readable: bool = False  # False: the rest is not known, and reading the file is an error
+    window: Window | None = None
+    sites: frozenset[str] = frozenset()
+    parts: frozenset[Part] = frozenset()  # with those that follow from others
+    has_evidence: bool = False
+
+    @property
+    def site(self) -> str:
+        """The sites in one word, as rows have them."""
+        return joined_sites(self.sites)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its window is known."""
+        return self.window is not None and self.window.is_timed
+
+    def overlaps(self, start: int | None, end: int | None) -> bool:
+        """Return True if the window overlaps a span of time, or if the header cannot be read."""
+        if not self.is_readable:
+            return True
+        window = self.window
+        return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
+
+
+def joined_sites(sites: Iterable[str]) -> str:
+    """Return the sites of a sketch in one word: ams,fra."""
+    return ",".join(sorted(sites))
+
+
+def saved_sketch(path: Path) -> SavedSketch:
+    """Return what the header of a file says, for selecting and grouping files."""
+    header = peek(path) or {}
+    try:
+        window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
+        held = [Part(side=str(part["side"]), direction=str(part["direction"])) for part in header["parts"]]
+    except (FieldError, KeyError, TypeError):
+        return SavedSketch(path)
+    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)), "evidence" in header)
+
+
+def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
+    """Merge a file; the error of a refused merge names the file."""
+    try:
+        whole.merge_file(path, key=key, max_memory=memory)
+    except DifferenceError:
+        raise  # It names both files.
+    except MergeError as error:
+        named = str(error).startswith(f"{path}: ")
+        raise error if named else MergeError(f"{path}: {error}") from None
 
 
 def estimate_in_file(

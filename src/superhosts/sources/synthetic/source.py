@@ -15,8 +15,7 @@ import numpy as np
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
-from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.kinds import Scheme
+from superhosts.sources.base import Scheme, Source, SourceCounters
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 
