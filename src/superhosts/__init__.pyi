@@ -35,7 +35,7 @@ from superhosts.lab.rivals.spreadsketch import SpreadSketch as SpreadSketch
 from superhosts.lab.rivals.vbfa import Vbfa as Vbfa
 from superhosts.pipeline.network import Network as Network
 from superhosts.pipeline.scan import Scan as Scan
-from superhosts.pipeline.scanning import scan as scan
+from superhosts.pipeline.scan import scan as scan
 from superhosts.pipeline.settings import Settings as Settings
 from superhosts.sketch.sketch import Sketch as Sketch
 from superhosts.sketch.sketch import load as load

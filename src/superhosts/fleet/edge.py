@@ -30,7 +30,7 @@ from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 

@@ -16,7 +16,7 @@ import pytest
 import packets as p
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.pipeline.interleaving import Interleaving
+from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, SourceCounters
@@ -66,8 +66,8 @@ def attempt(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def interleave(sources: list[Source], threads: int, stopped: Callable[[], bool] = lambda: False) -> Interleaving:
-    return Interleaving(sources, attempt=attempt, stopped=stopped, threads=threads)
+def interleave(sources: list[Source], threads: int, stopped: Callable[[], bool] = lambda: False) -> Interleaver:
+    return Interleaver(sources, attempt=attempt, stopped=stopped, threads=threads)
 
 
 def wait(event: threading.Event) -> None:
@@ -250,7 +250,7 @@ def test_any_number_of_threads_yields_the_same_steps(overlap: int, tmp_path: Pat
                 told.append(str(error))
 
         sources = open_inputs(paths, lambda error, told=told: told.append(str(error)), on_warning=told.append)  # type: ignore[misc]
-        steps = Interleaving(sources, attempt=tried, stopped=lambda: False, threads=threads)
+        steps = Interleaver(sources, attempt=tried, stopped=lambda: False, threads=threads)
         seen.append(([described(step) for step in steps], told, [source.counters for source in sources]))
     assert len(seen[0][0]) >= 9
     assert seen[0] == seen[1] == seen[2]

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from superhosts.core.pairs import PacketBatch
 from superhosts.core.units import SECOND
-from superhosts.pipeline.windows.events import Closed, Event, Piece, PutOff
-from superhosts.pipeline.windows.held import Limits
-from superhosts.pipeline.windows.jumps import Jump
-from superhosts.pipeline.windows.tumbling import TumblingWindows
+from superhosts.pipeline.windows import Closed, Event, Jump, Limits, Piece, PutOff, TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND

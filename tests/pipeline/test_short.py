@@ -10,8 +10,7 @@ import pytest
 
 from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.units import SECOND
-from superhosts.pipeline.windows.events import Closed, Piece
-from superhosts.pipeline.windows.tumbling import TumblingWindows
+from superhosts.pipeline.windows import Closed, Piece, TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes

@@ -1,29 +1,360 @@
 """Tumbling windows of event time, aligned to the epoch, so that all sites have the same windows.
 
 Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
-input has passed its end); until then those packets are held. What comes for a window that is closed is late. It is
-counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`), or, in
-live traffic (`wall`), it waits until it is known whether the clock was set back (jumps.py). A stray timestamp, years
-away from everything else, closes nothing.
+input has passed its end); until then those packets are held (`Held`). What comes for a window that is closed is late.
+It is counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`),
+or, in live traffic (`wall`), it waits until it is known whether the clock was set back (`OffTime`). A stray timestamp,
+years away from everything else, closes nothing.
 
 Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
 and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
 
 A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. Live traffic may
 stop or be slow: then a clock closes windows (`tick`), and windows in which nothing came can be asked for (`gaps`).
-With `joins`, a whole input that is shorter than a window is one window (short.py).
+With `joins`, a whole input that is shorter than a window is one window (`ShortInput`).
 """
 
 from __future__ import annotations
 
+import heapq
+from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
-from superhosts.pipeline.windows.events import Closed, Event, Piece, PutOff, split_by_window
-from superhosts.pipeline.windows.held import LIMITS, Held, Limits, is_far_behind
-from superhosts.pipeline.windows.jumps import AHEAD, BEHIND, Jump, OffTime
-from superhosts.pipeline.windows.short import ShortInput
+from superhosts.core.units import SECOND
+
+YEAR = 365 * 86400 * SECOND
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much waits in memory at most."""
+
+    packets: int = 1 << 23  # held for other windows; beyond that, or `pieces`, the current window closes early
+    pieces: int = 1 << 18  # one packet in each of very many windows takes more memory than the packets
+    off_time: int = 1 << 20  # packets that lie off their time, in one direction
+    put_off: int = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
+
+
+LIMITS = Limits()
+
+
+def is_far_behind(index: int, frontier: int, length: int) -> bool:
+    """Return True if a window ends more than a year before the first one that is not closed begins."""
+    return (frontier - index - 1) * length > YEAR
+
+
+class Held:
+    """Packets that are held until their window opens, by window, the windows of each year in order.
+
+    However many windows they are spread over, and in whatever order they come, taking a piece in and taking the
+    earliest window of a year out costs the logarithm of the number of windows.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.count = 0  # packets
+        self.pieces = 0
+        self.windows: dict[int, list[PacketBatch]] = {}
+        self.years: list[int] = []  # those that hold packets, in order
+        self._packets: dict[int, int] = {}  # by year
+        self._heaps: dict[int, list[int]] = {}  # windows by year, the earliest first
+
+    def year_of(self, index: int) -> int:
+        """Return the year in which a window begins, counted from the epoch."""
+        return index * self.length // YEAR
+
+    def add(self, index: int, piece: PacketBatch) -> None:
+        year = self.year_of(index)
+        if year not in self._packets:
+            self._packets[year], self._heaps[year] = 0, []
+            insort(self.years, year)
+        if index not in self.windows:
+            self.windows[index] = []
+            heapq.heappush(self._heaps[year], index)
+        self.windows[index].append(piece)
+        self._packets[year] += len(piece)
+        self.count += len(piece)
+        self.pieces += 1
+
+    def pop(self, index: int) -> list[PacketBatch]:
+        """Remove and return all packets of a window, which is the first of its year."""
+        year = self.year_of(index)
+        first = heapq.heappop(self._heaps[year])
+        assert first == index
+        pieces = self.windows.pop(index)
+        packets = sum(map(len, pieces))
+        self._packets[year] -= packets
+        self.count -= packets
+        self.pieces -= len(pieces)
+        if not self._heaps[year]:
+            del self._packets[year], self._heaps[year]
+            self.years.remove(year)
+        return pieces
+
+    def packets(self, year: int) -> int:
+        return self._packets.get(year, 0)
+
+    def first(self, year: int) -> int | None:
+        """Return the earliest window of a year. Any thread may call this, or read `years`."""
+        return next(iter(self._heaps.get(year, [])[:1]), None)
+
+
+AHEAD, BEHIND = 1, -1
+NEARLY_ALL = 0.9  # share of the last packets that a jump needs
+SLOW_PACKETS = 10  # packets that are enough in slow traffic, after a window's length by the clock
+MARGIN = 60 * SECOND  # less than this is never far ahead
+
+
+class Jump(NamedTuple):
+    """The traffic's clock was set."""
+
+    by: int  # nanoseconds; negative: back
+    window: Window  # the earliest one that the traffic has jumped to
+
+
+class OffTime:
+    """The packets off their time, in both directions, until it is known what they are.
+
+    Times jump while traffic runs when a clock was wrong and is set right, or the other way round. A packet is off its
+    time if its window is closed already (behind), or if it lies far ahead of both the traffic before it and this
+    machine's clock. Such packets wait. If nearly all packets that follow are off in the same direction, the traffic has
+    jumped, and the packets that waited go to their windows. If the traffic goes on where it was, they count as late or
+    stray and are dropped.
+
+    Both conditions of "ahead" matter. The clock that stamps packets may differ from this machine's by any amount, and
+    old captures may be read: only a jump within the traffic is suspicious. Traffic may also pause for hours: then it
+    lies ahead of the traffic before, but not of this machine's clock.
+    """
+
+    def __init__(self, length: int, settle: int, wall: Callable[[], int], limits: Limits = LIMITS) -> None:
+        """`settle`: packets over which a jump is judged. `wall`: this machine's clock, in nanoseconds."""
+        self.late = 0  # behind; those that wait included
+        self.stray = 0  # ahead, or more than a year behind
+        self.newest: int | None = None  # the latest window that the traffic has come to
+        self._length, self._settle, self._wall, self._limits = length, settle, wall, limits
+        self._needed = max(1, round(NEARLY_ALL * settle))
+        self._margin = -(-max(length, MARGIN) // length)  # in windows
+        self._reset()
+
+    def _reset(self) -> None:
+        self._groups = {AHEAD: Held(self._length), BEHIND: Held(self._length)}
+        self._far = 0  # packets that wait more than a year behind
+        self._last = np.empty(0, np.int8)  # directions of the last packets, from the first on that waits; 0: in time
+        self._tails: set[int] = set()  # directions of the last packets of each family
+        self._seen: set[int] = set()  # directions in which the traffic has jumped
+        self._since: int | None = None  # when the clock first saw that packets wait
+
+    def horizon(self) -> int | None:
+        """Return the time up to which packets are believed; None before the first."""
+        if self.newest is None:
+            return None
+        return (max(self.newest, self._wall() // self._length) + self._margin + 1) * self._length
+
+    def is_ahead(self, index: int) -> bool:
+        """Return True if a window is far ahead of the traffic and of the clock. Else the traffic has come to it."""
+        if self.newest is not None and index > self.newest + self._margin:
+            ahead = index > self._wall() // self._length + self._margin
+            if ahead:
+                return True
+        if self.newest is None or index > self.newest:
+            self.newest = index
+        return False
+
+    def wait(self, direction: int, index: int, piece: PacketBatch, frontier: int | None) -> None:
+        """Let packets wait until `jumped`, or until they are dropped."""
+        group = self._groups[direction]
+        if group.count + len(piece) > self._limits.off_time or group.pieces >= self._limits.pieces:
+            self._drop(direction)
+            group = self._groups[direction]
+        group.add(index, piece)
+        far = direction == BEHIND and frontier is not None and is_far_behind(index, frontier, self._length)
+        if far:
+            self._far += len(piece)
+        if far or direction == AHEAD:
+            self.stray += len(piece)
+        else:
+            self.late += len(piece)
+
+    def look(self, batches: list[PacketBatch], frontier: int | None) -> None:
+        """Note in which directions the packets of a block lie; the pieces of the block have found their place."""
+        self._tails = set()
+        if not self.waiting:
+            return
+        for batch in batches:
+            index = batch.time // self._length
+            ahead = index > self.newest if self.newest is not None else np.zeros(len(index), bool)
+            behind = index < frontier if frontier is not None else np.zeros(len(index), bool)
+            directions = ahead.astype(np.int8) - behind.astype(np.int8)
+            if not len(self._last):  # what came before the first that waits says nothing
+                directions = directions[np.argmax(directions != 0) :] if directions.any() else directions[:0]
+            last = np.concatenate([self._last, directions])
+            self._seen |= {direction for direction in self._groups if self._most(last == direction) >= self._needed}
+            self._last = last[-self._settle :]
+            self._tails |= set(directions[-1:].tolist())
+
+    def _most(self, packets: NDArray[np.bool_]) -> int:
+        """Return how many of as many packets in a row as a jump is judged by are of a kind, at most."""
+        sums = np.concatenate([[0], np.cumsum(packets)])
+        return int((sums[self._settle :] - sums[: -self._settle]).max() if len(packets) >= self._settle else sums[-1])
+
+    def jumped(self) -> int | None:
+        """Return a direction in which the traffic has jumped, judged by packets in a row."""
+        return next((d for d in (BEHIND, AHEAD) if d in self._seen and self._groups[d].count), None)
+
+    def jumped_by(self, time: int) -> int | None:
+        """Return the direction in which slow traffic has jumped: no other packets came for a window's length."""
+        if not self.waiting:
+            return None
+        if self._since is None:
+            self._since = time
+        if time - self._since < self._length:
+            return None
+        return self._dominant(self._last, SLOW_PACKETS)
+
+    def jumped_at_end(self) -> int | None:
+        """Return the direction in which the traffic has ended."""
+        return self._dominant(self._last[-SLOW_PACKETS:], 1)
+
+    def _dominant(self, last: NDArray[np.int8], least: int) -> int | None:
+        for direction, group in self._groups.items():
+            count = int((last == direction).sum())
+            if group.count and count >= least and count >= NEARLY_ALL * len(last):
+                return direction
+        return None
+
+    def take(self, direction: int) -> Held:
+        """Hand out the packets of a jump; those of the other direction are dropped unless they have jumped, too."""
+        group, other = self._groups[direction], -direction
+        if direction == BEHIND:
+            self.stray -= self._far
+            self.late -= group.count - self._far
+        else:
+            self.stray -= group.count
+        kept, far = self._groups[other], self._far
+        has_jumped = other in self._seen
+        self._reset()
+        if has_jumped:
+            self._groups[other], self._far, self._seen = kept, far if other == BEHIND else 0, {other}
+        return group
+
+    def drop_passed(self) -> None:
+        """Drop the packets of directions in which the traffic did not go on: another window has closed meanwhile."""
+        for direction, group in self._groups.items():
+            if group.count and direction not in self._tails:
+                self._drop(direction)
+
+    def _drop(self, direction: int) -> None:
+        self._groups[direction] = Held(self._length)
+        self._seen.discard(direction)
+        if direction == BEHIND:
+            self._far = 0
+        if not self.waiting:
+            self._reset()
+
+    def returning(self) -> int | None:
+        """Return the earliest window behind to which the traffic seems to have gone back. For any thread."""
+        group = self._groups[BEHIND]
+        return next((group.first(year) for year in group.years[:1]), None) if BEHIND in self._tails else None
+
+    @property
+    def waiting(self) -> int:
+        return sum(group.count for group in self._groups.values())
+
+
+class Piece(NamedTuple):
+    """Packets of one window."""
+
+    window: Window
+    batch: PacketBatch
+
+
+class Closed(NamedTuple):
+    """A window that takes no more packets."""
+
+    window: Window
+    starts: tuple[int, ...] = ()  # of the windows that it joins; none: it is the one that begins at its start
+
+
+class PutOff(NamedTuple):
+    """Packets of a window that is closed; it is to be read again."""
+
+    batch: PacketBatch
+
+
+Event = Piece | Closed | PutOff | Jump
+
+
+def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
+    """Split a batch by window, the earliest first. Nearly every batch belongs to one window."""
+    if not len(batch):
+        return
+    first, last = batch.span[0] // length, batch.span[1] // length
+    if first == last:
+        yield first, batch
+        return
+    if (batch.time[1:] >= batch.time[:-1]).all():
+        yield from _split_in_order(batch, length)
+        return
+    indexes = batch.time // length
+    steps = np.diff(indexes)
+    if (steps < 0).any():
+        order = np.argsort(indexes, kind="stable")
+        indexes, batch = indexes[order], batch.take(order, batch.span)
+        steps = np.diff(indexes)
+    edges = [0, *(np.flatnonzero(steps) + 1).tolist(), len(indexes)]
+    for start, end in pairwise(edges):
+        yield int(indexes[start]), batch.take(slice(start, end))
+
+
+def _split_in_order(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
+    """Split packets in order of time: only where windows end is looked for, and no packet is divided."""
+    start = 0
+    while start < len(batch):
+        index = int(batch.time[start]) // length
+        end = len(batch)
+        if index < batch.span[1] // length:
+            end = start + int(np.searchsorted(batch.time[start:], (index + 1) * length))
+        yield index, batch.take(slice(start, end), (int(batch.time[start]), int(batch.time[end - 1])))
+        start = end
+
+
+class ShortInput:
+    """The times of the packets of each window, as long as all of them may belong to one.
+
+    An input that ends and is shorter than a window is one window, even if a boundary of windows lies within it. Whether
+    it is shows only at its end. Until then, or until the input is known to be longer, the first two windows stay open
+    side by side, each with a sketch of its own. At the end the two are merged, which gives the bits of one window over
+    all packets; a longer input goes on with windows at multiples of their length, as at all sites.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.first: int | None = None  # index of the window that stays open beside the current one
+        self._length = length
+        self._spans: dict[int, tuple[int, int]] = {}
+
+    def note(self, index: int, span: tuple[int, int]) -> None:
+        """Note the earliest and latest time of some packets of a window."""
+        first, last = self._spans.get(index, span)
+        self._spans[index] = min(first, span[0]), max(last, span[1])
+
+    def hull(self, indexes: Iterable[int]) -> Window:
+        """Return the window from the first packet of these windows to the last."""
+        spans = [self._spans[index] for index in indexes]
+        return Window(min(first for first, _ in spans), max(last for _, last in spans))
+
+    def is_over(self, indexes: Iterable[int]) -> bool:
+        """Return True if these windows are too far apart for one: the input is not short."""
+        hull = self.hull(indexes)
+        return hull.end - hull.start >= self._length
+
 
 SETTLE = 1000  # packets beyond a window that close it
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
@@ -77,17 +408,14 @@ class TumblingWindows:
 
     @property
     def late(self) -> int:
-        """Packets that came too late for their window."""
         return self._late + (self._off.late if self._off is not None else 0)
 
     @property
     def stray(self) -> int:
-        """Packets with a stray time."""
         return self._stray + (self._off.stray if self._off is not None else 0)
 
     @property
     def waiting(self) -> int:
-        """Packets held for windows that are not open yet."""
         return self._held.count
 
     def expect(self, time: int, source: int = 0) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import superhosts as sh
 from superhosts.core.pairs import PacketBatch, Part, Window
-from superhosts.pipeline.building import GATHERED_BYTES, WindowBuilder, gathered_memory
+from superhosts.pipeline.builder import GATHERED_BYTES, WindowBuilder, gathered_memory
 from superhosts.pipeline.settings import Settings
 
 SETTINGS = Settings(window="10s", threshold=5, families=[4], threads=2, device="cpu")

@@ -36,7 +36,7 @@ _MANY = 8  # files whose first packets are looked for by several threads
 Start = tuple[int, int, Source]  # time of the first packet, number, input
 
 
-class Interleaving:
+class Interleaver:
     """The blocks of all inputs, the earliest next, with the time that all of them have reached.
 
     Each input is read ahead in a thread of its own, from when the others reach its first packet, or before that.

@@ -32,12 +32,11 @@ from superhosts.core.pairs import (
 )
 from superhosts.errors import UsageError
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import compile_all
+from superhosts.pipeline.builder import compile_all
 from superhosts.pipeline.contacts import Conversations
-from superhosts.pipeline.run_options import RunOptions
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.held import Limits
+from superhosts.pipeline.windows import Limits
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sketch.unanswered import Unanswered
 from superhosts.sources.base import Source, SourceCounters

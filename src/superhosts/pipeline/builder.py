@@ -123,7 +123,10 @@ class WindowBuilder:
     `gathers` is how many packets wait for that; 1 puts every block into the sketch at once, as live traffic needs it.
 
     `make_detector` makes an empty detector for a part; without it the settings do. Without `find` only sketches are
-    made, and no super hosts are looked for.
+    made, and no super hosts are looked for. `sorts`: packets of several inputs are put in order before they are judged.
+
+    `sampling` is told the limit of the sample of the window that was filled last, and sources that read ahead leave out
+    details of packets that this sample cannot take. It is the one feedback against the direction of the packets.
     """
 
     def __init__(
@@ -133,11 +136,12 @@ class WindowBuilder:
         *,
         find: bool = True,
         gathers: int | None = None,
+        sorts: bool = False,
+        sampling: Sampling | None = None,
     ) -> None:
         self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
         self.unknown_contact = 0  # packets of which that is not known
-        self.sorts = False  # packets of several inputs are put in order before they are judged
         self.reached: int | None = None  # the time that all inputs have reached; None: their end
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
@@ -149,7 +153,7 @@ class WindowBuilder:
         self._find = find
         self._threads = thread_count(settings.threads)
         self._gathers = _gathered(self._threads) if gathers is None else gathers
-        self.sampling: Sampling | None = None  # told of the sample of the window that was filled last
+        self._sorts, self._sampling = sorts, sampling
         self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
@@ -178,14 +182,14 @@ class WindowBuilder:
         if self._gathering is opened:
             self._gathering = None
         batches, opened.gathered = opened.gathered, []
-        if self.sorts:
+        if self._sorts:
             batches, opened.gathered = in_order(batches, None if whole else self.reached)
         opened.waiting = opened.held = sum(map(len, opened.gathered))
         if opened.samples:
             batches = [with_details(batch) for batch in batches]
             self._sample(batches, opened.samples)
-            if self.sampling is not None and 4 in opened.samples:
-                self.sampling.limit = *opened.span, opened.samples[4].limit
+            if self._sampling is not None and 4 in opened.samples:
+                self._sampling.limit = *opened.span, opened.samples[4].limit
         by_part: dict[Part, list[PairBatch]] = {}
         for part, pairs in self._pairs(batches, opened.conversations):
             if len(pairs):

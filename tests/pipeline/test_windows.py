@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.units import SECOND
-from superhosts.pipeline.windows.events import Closed, Piece, PutOff, split_by_window
-from superhosts.pipeline.windows.tumbling import SETTLE, TumblingWindows
+from superhosts.pipeline.windows import SETTLE, Closed, Piece, PutOff, TumblingWindows, split_by_window
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes

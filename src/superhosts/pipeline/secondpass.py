@@ -2,8 +2,8 @@
 
 Later packets cannot be added to a window that has closed, because its sketch was yielded. So after all files were read,
 they are read again for those windows alone. The packets of these windows wait in memory and, beyond a limit, in a
-temporary file, until each window is built whole. The work stays linear: two readings,
-and each packet is written at most once.
+temporary file, until each window is built whole. The work stays linear: two readings, and each packet is written at
+most once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,46 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBatch
 from superhosts.errors import InputError, OutputError
-from superhosts.pipeline.windows.events import split_by_window
-from superhosts.pipeline.windows.held import LIMITS, Limits
+from superhosts.pipeline.windows import LIMITS, Limits, split_by_window
 from superhosts.sources.base import Source, input_border
 
 COLUMNS = ("src", "dst", "time", "details")
 
 
-class Waiting:
-    """Packets by window, in memory and beyond its limits in a temporary file."""
+class SecondPass:
+    """Collects whole windows, those in `wanted`, from inputs in any order."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
+        self._length = length
+        self._wanted = np.asarray(sorted(wanted), np.int64)
         self._limits = limits
-        self._held: dict[int, list[PacketBatch]] = {}
-        self._count = self._pieces = 0
-        self._stored: dict[int, list[tuple[int, int]]] = {}  # family and place in the file
+        self._held: dict[int, list[PacketBatch]] = {}  # packets by window, in memory
+        self._count = self._pieces = 0  # of these
+        self._stored: dict[int, list[tuple[int, int]]] = {}  # by window: family and place in the file
         self._file: IO[bytes] | None = None
 
-    def add(self, index: int, piece: PacketBatch) -> None:
-        """Hold packets of a window."""
+    def read(self, source: Source, stopped: Callable[[], bool]) -> None:
+        """Read an input. Damage ends it silently: the first reading has reported it."""
+        with contextlib.suppress(InputError), input_border(source.name):
+            for batch in (batch for block in source.blocks() for batch in block):
+                if stopped():
+                    return
+                keep = np.isin(batch.time // self._length, self._wanted)
+                for index, piece in split_by_window(batch.take(keep), self._length):
+                    self._hold(index, piece)
+
+    def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
+        """Yield the windows in order, each with its packets."""
+        for index in sorted(self._held.keys() | self._stored.keys()):
+            yield index, self._take(index)
+
+    def close(self) -> None:
+        """Free the temporary file."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what a full disk did not take is not needed
+                self._file.close()
+
+    def _hold(self, index: int, piece: PacketBatch) -> None:
         self._held.setdefault(index, []).append(piece)
         self._count += len(piece)
         self._pieces += 1
@@ -44,6 +65,7 @@ class Waiting:
             self._store()
 
     def _store(self) -> None:
+        """Move the packets in memory to the file."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
@@ -59,11 +81,7 @@ class Waiting:
             raise OutputError(f"{tempfile.gettempdir()}: a temporary file cannot be written: {way}") from None
         self._held, self._count, self._pieces = {}, 0, 0
 
-    def windows(self) -> list[int]:
-        """Return the windows that have packets, in order."""
-        return sorted(self._held.keys() | self._stored.keys())
-
-    def take(self, index: int) -> Iterator[PacketBatch]:
+    def _take(self, index: int) -> Iterator[PacketBatch]:
         """Yield the packets of a window, once."""
         for family, place in self._stored.pop(index, []):
             assert self._file is not None
@@ -71,12 +89,6 @@ class Waiting:
             src, dst, time, details = (np.load(self._file, allow_pickle=False) for _ in COLUMNS)
             yield PacketBatch(family, src, dst, time, details=details if len(details) else None)
         yield from self._held.pop(index, [])
-
-    def close(self) -> None:
-        """Free the temporary file."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # what a full disk did not take is not needed
-                self._file.close()
 
 
 def _columns(pieces: Sequence[PacketBatch]) -> Iterator[NDArray[Any]]:
@@ -88,31 +100,3 @@ def _columns(pieces: Sequence[PacketBatch]) -> Iterator[NDArray[Any]]:
     yield np.concatenate(
         [empty if piece.details is None else piece.details for piece, empty in zip(pieces, none, strict=True)]
     )
-
-
-class SecondReading:
-    """Collects whole windows, those in `wanted`, from inputs in any order."""
-
-    def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
-        self._length = length
-        self._wanted = np.asarray(sorted(wanted), np.int64)
-        self._waiting = Waiting(limits)
-
-    def read(self, source: Source, stopped: Callable[[], bool]) -> None:
-        """Read an input. Damage ends it silently: the first reading has reported it."""
-        with contextlib.suppress(InputError), input_border(source.name):
-            for batch in (batch for block in source.blocks() for batch in block):
-                if stopped():
-                    return
-                keep = np.isin(batch.time // self._length, self._wanted)
-                for index, piece in split_by_window(batch.take(keep), self._length):
-                    self._waiting.add(index, piece)
-
-    def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
-        """Yield the windows in order, each with its packets."""
-        for index in self._waiting.windows():
-            yield index, self._waiting.take(index)
-
-    def close(self) -> None:
-        """Free the temporary file."""
-        self._waiting.close()
