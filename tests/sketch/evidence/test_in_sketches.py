@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from evidence.test_sampling import SECRET, random_packets, sampled
+from sketch.evidence.test_sampling import SECRET, random_packets, sampled
 from naive_evidence import sample
 from superhosts.core.pairs import Part
 from superhosts.cubefile.container import CubeReader, write

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from evidence.scenes import (
+from sketch.evidence.scenes import (
     ACK,
     HOST,
     ICMP,
@@ -32,7 +32,7 @@ from evidence.scenes import (
     vertical_scan,
     web_server,
 )
-from evidence.test_sampling import SECRET, sampled
+from sketch.evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
 from superhosts.core import pairs as said
 from superhosts.core.pairs import Part

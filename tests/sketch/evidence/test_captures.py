@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evidence.test_patterns import background
-from evidence.test_sampling import all_count, batch_of
+from sketch.evidence.test_patterns import background
+from sketch.evidence.test_sampling import all_count, batch_of
 from places import DATA
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import Addresses, Network, PacketBatch, Part
