@@ -1,6 +1,6 @@
 """Every kind of input and every command on small data: together they use the hot loops that tests use.
 
-A parallel run of the tests compiles them before its workers start (`warm_up`), and `tests/jit/test_second_run.py` proves
+A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
 that a second process compiles none of them again.
 
     python tests/warming.py inputs detectors    # run these shares in this process

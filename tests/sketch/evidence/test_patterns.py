@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from naive_evidence import Packet
 from sketch.evidence.scenes import (
     ACK,
     HOST,
@@ -33,7 +34,6 @@ from sketch.evidence.scenes import (
     web_server,
 )
 from sketch.evidence.test_sampling import SECRET, sampled
-from naive_evidence import Packet
 from superhosts.core import pairs as said
 from superhosts.core.pairs import Part
 from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Judge, Verdict
