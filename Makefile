@@ -23,7 +23,7 @@ fresh:
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
-		tests/engines/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
+		tests/detectors/gpu/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
 		tests/detectors/test_gse.py tests/detectors/test_dcds.py tests/detectors/test_vbfa.py tests/detectors/test_columnsketch.py tests/detectors/test_threads.py
 
 # The units of deploy/systemd under a real systemd, in a container of this machine's own files. Needs root and systemd-nspawn.
@@ -75,7 +75,7 @@ bench: $(MARK)
 
 # The comparison of docs/explanation/results.md and its figures: the paper's experiment, then errors over memory. Half an hour on two cores.
 MEMORIES := 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB
-ROWS := benchmarks/results/compare-$(shell uname -m)-$(shell date -u +%F)
+ROWS := benchmarks/results/compare-$(shell uname -m)
 figures: $(MARK)
 	$(BIN)/superhosts compare --figures docs/figures -o $(ROWS).csv
 	$(BIN)/superhosts compare --windows 4 --memory $(MEMORIES) --figures docs/figures -o $(ROWS)-memory.csv

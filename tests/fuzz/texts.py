@@ -23,7 +23,7 @@ from fuzz.mutations import Edit, apply, edits
 from fuzz.targets import fresh_folder, target
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import SourceCounters
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text, table_format
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import RowPackets

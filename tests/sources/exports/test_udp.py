@@ -23,7 +23,7 @@ from superhosts.errors import InputError, UsageError
 from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.registry import state_folder
 from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
-from superhosts.sources.opening import open_input
+from superhosts.sources.open import open_input
 from udp import send, wait_listening, wait_received, waiting_bytes
 from waiting import wait_for
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import naive_text
 from superhosts.errors import InputError
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import CSV, begin_text, table_format
 from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions

@@ -18,7 +18,7 @@ from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.knownlogs import LOGS
 from superhosts.sources.tables.options import TableOptions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.containers import LONGEST
@@ -33,7 +33,8 @@ from superhosts.sources.exports.registry import (
     read_templates,
 )
 from superhosts.sources.exports.sflow_walk import walk_sflow
-from superhosts.sources.frames import block_of, copied, first_rows, link_of, new_columns, wants_of
+from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
+from superhosts.sources.frames.links import link_of
 
 BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100

@@ -16,17 +16,16 @@ from superhosts.core.filetypes import not_exports
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
 from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.netflow_walk import wide
-from superhosts.sources.filesource import FileSource
-from superhosts.sources.frames import big, byte, half, ip_header, is_ipv4, link_of
-from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stream
-from superhosts.sources.urls import is_url
+from superhosts.sources.files import is_url
+from superhosts.sources.frames.headers import is_ipv4
+from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
+from superhosts.sources.input import FileSource, Input, Stream
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -26,9 +26,8 @@ from superhosts.core.packetdetails import (
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
 )
-from superhosts.core.packetdetails import ICMP as ICMP4
-from superhosts.jit.compiled import compiled
-from superhosts.sources import frames
+from superhosts.core.pairs import ICMP as ICMP4
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import (
     Bytes,
@@ -40,7 +39,10 @@ from superhosts.sources.exports.layout import (
     judge,
     judge_ipfix,
 )
-from superhosts.sources.frames import Columns, big, byte, find_headers, half, is_ipv4, put_ipv4, put_ipv6
+from superhosts.sources.frames import columns as frames
+from superhosts.sources.frames.columns import Columns
+from superhosts.sources.frames.headers import find_headers, is_ipv4, put_ipv4, put_ipv6
+from superhosts.sources.frames.links import big, byte, half
 
 _NTP_EPOCH = 2_208_988_800  # seconds from 1900 to 1970
 _ERA = 1 << 32  # seconds after which NTP's count begins again, in 2036

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.core.durable import make_folder, read_state, write_json
+from superhosts.core.files import make_folder, read_state, write_json
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.errors import OutputError
 from superhosts.sources.exports import layout
@@ -491,7 +492,8 @@ class TemplateFile:
         except OSError as error:
             if not self._has_failed:
                 reason = error.strerror or error
-                self._warn(f"{self._path}: templates cannot be kept for the next start: {reason}")
+                text = f"{self._path}: templates cannot be kept for the next start: {reason}"
+                self._warn(Notice(text, "trouble", WARNING))
             self._has_failed = True
         self._pause = max(PAUSE, BUSY * (self._clock() - started))
 

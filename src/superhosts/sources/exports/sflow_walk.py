@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -18,11 +18,12 @@ from superhosts.core.packetdetails import (
     TCP,
     UDP,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import Bytes, Rows, Tables, find_stream, judge
 from superhosts.sources.exports.netflow_walk import put_frame, wide
-from superhosts.sources.frames import Columns, big, byte
+from superhosts.sources.frames.columns import Columns
+from superhosts.sources.frames.links import big, byte
 
 VERSION = 5
 FLOW, EXPANDED_FLOW, DISCARDED = 1, 3, 5  # kinds of samples of packets

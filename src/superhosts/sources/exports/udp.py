@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Settings, empty_batch
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows

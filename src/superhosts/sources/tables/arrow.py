@@ -25,26 +25,27 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import (
     READABLE,
+    AddressColumn,
     Bytes,
+    Ends,
     Kinds,
     Words,
     are_inside,
     parse_address,
     parse_at,
     parse_text,
+    widened,
 )
-from superhosts.core.columns.binary import from_words
-from superhosts.core.columns.integers import narrow_into
-from superhosts.core.columns.split import AddressColumn, Ends, widened
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
-from superhosts.core.stopwatch import measured
+from superhosts.core.columns.column import from_words
+from superhosts.core.columns.hosts import narrow_into
+from superhosts.core.pairs import Details, Times
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import Stopped
-from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stream
+from superhosts.sources.files import file_system, is_url
+from superhosts.sources.input import Input, Stream
 from superhosts.sources.tables.details import (
     Codes,
     DetailFields,
@@ -59,7 +60,6 @@ from superhosts.sources.tables.mapping import UNITS, RowTimes, resolve, row_time
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.times import NO_TIME, factor_of, parse_times, scale_floats, scale_integers
-from superhosts.sources.urls import file_system, is_url
 
 FILE_MAGIC = b"ARROW1\0\0"
 STREAM_MAGIC = b"\xff\xff\xff\xff"

@@ -9,7 +9,7 @@ record of its numbers, the same for every format. The loops over lines of text c
 are compiled without it where no details are wanted. Readers of columns (Arrow, RowBinary, messages) make columns of
 numbers, which `details_of_columns` combines.
 
-Texts are given by addresses (rawmemory.py); eight bytes behind them can be read.
+Texts are given by addresses (jit/intrinsics.py); eight bytes behind them can be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.lens import PROTOCOLS
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     DCCP,
     FLAGS_SHIFT,
     HAS_FLAGS,
@@ -46,8 +46,8 @@ from superhosts.core.packetdetails import (
     Details,
 )
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at
 from superhosts.sources.tables.knownlogs import (
     ANSWERED,
     CONVERSATION,

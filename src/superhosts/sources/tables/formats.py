@@ -15,7 +15,7 @@ from itertools import takewhile
 from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.arrow import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.delimited import (

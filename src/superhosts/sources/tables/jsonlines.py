@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at, set_byte, set_number
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at, set_byte, set_number
 from superhosts.sources.tables.details import DetailRoles, candidates_of, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions

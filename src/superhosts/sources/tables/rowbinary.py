@@ -17,14 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import Bytes, Kinds, Words, parse_address
-from superhosts.core.columns.split import AddressColumn, Ends
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Ends, Kinds, Words, parse_address
+from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
-from superhosts.jit.compiled import compiled
-from superhosts.sources.streams import Stream
+from superhosts.jit.cache import compiled
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions

@@ -20,16 +20,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn, Ends, packets_of
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import PacketBatch, PacketBlock, Times
+from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.filesource import FileSource
-from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import FileSource, Input, Stream
 from superhosts.sources.tables.mapping import columns_found
 from superhosts.sources.tables.options import TableOptions
 

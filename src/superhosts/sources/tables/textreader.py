@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn
-from superhosts.core.stopwatch import measured
+from superhosts.core.columns.addresses import AddressColumn
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
-from superhosts.sources.inputs import Input
-from superhosts.sources.pieces import Cutting, reading_pool
+from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.input import Input
 from superhosts.sources.tables.details import DetailRoles
 from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
 from superhosts.sources.tables.textrow import (

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import Kinds, Words, parse_at
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.pairs import Details, Times
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at
 from superhosts.sources.tables.details import DIRECTION, DetailFields, DetailRoles, details_of, numbers_table
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, has_usual_names, resolve, row_times

@@ -3,8 +3,8 @@
 A loop over single bytes mispredicts at the end of every field. So the text is read eight bytes at a time into integers;
 a byte that equals the one looked for becomes zero by an exclusive or, and a subtraction marks the lowest zero byte.
 
-Texts are given by addresses (rawmemory.py). Buffers have `PADDING` bytes of any content behind the text: an integer may
-be read there, and what it holds is never used. `end` always lies within the text.
+Texts are given by addresses (jit/intrinsics.py). Buffers have `PADDING` bytes of any content behind the text: an
+integer may be read there, and what it holds is never used. `end` always lies within the text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, word_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, word_at
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]  # (n, 2): where each text begins and ends; one that is missing begins before 0

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.pairs import Times
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at
 from superhosts.sources.tables.mapping import UNITS
 from superhosts.sources.tables.textscan import Places, joined
 

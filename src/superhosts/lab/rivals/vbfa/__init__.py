@@ -29,11 +29,9 @@ from superhosts.core.hashing import MASK32, mangle_column
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.geometry import Search
+from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engines.arrays import Words
-from superhosts.detectors.engines.base import Engine, Plan
-from superhosts.detectors.engines.transfer import to_host
+from superhosts.detectors.engines.base import Engine, Plan, Words, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.plan import prefix_test
 from superhosts.lab.rivals.vbfa.cpu import CpuVbfa

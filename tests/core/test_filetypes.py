@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import packets as p
+from commands import Run
+from places import DATA
+from superhosts import Cube
+from superhosts.core import filetypes
+from superhosts.cubefile.container import MAGIC
+from superhosts.sources.capture import format_of
+
+FLOWS = "no command reads it: export it as text (nfdump -o csv, rwcut), which scan reads"
+NETFLOW = "superhosts scan FILE --format netflow reads it, if its first datagram is whole"
+LOGS = "superhosts scan reads it"
+TABLES = "name its columns: superhosts scan FILE --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN"
+TSHARK = "convert it: tshark -r FILE -w - | superhosts scan -"
+EMPTY = "it has no packets"
+NOW = 1_700_000_000
+
+
+def erf_record(size: int = 60) -> bytes:
+    return struct.pack("<IIBB", 0, NOW, 2, 4) + struct.pack(">HHH", 18 + size, 0, size) + bytes(2 + size)
+
+
+def tar() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.pcap"))
+    return file.getvalue()
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.pcap", b"packets")
+    return file.getvalue()
+
+
+LOOKS: dict[str, tuple[bytes, str]] = {
+    "sketch": (MAGIC + bytes(20), "a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"),
+    "cut": (b"\xd4\xc3\xb2", f"the beginning of a capture that was cut; {EMPTY}"),
+    "bzip2": (bz2.compress(b"x"), "bzip2 data; decompress it: bzip2 -dc FILE | superhosts scan -"),
+    "zip": (zipped(), "a zip archive; unpack it first: unzip FILE"),
+    "7z": (b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive; unpack it first: 7z x FILE"),
+    "tar": (tar(), "a tar archive; unpack it first: tar -xf FILE"),
+    "snoop": (b"snoop\0\0\0\0\0\0\2\0\0\0\4", f"a capture in the snoop format; {TSHARK}"),
+    "netmon": (b"GMBU\3\2\1\0", f"a capture of Microsoft Network Monitor; {TSHARK}"),
+    "erf": (
+        erf_record() + erf_record(),
+        "a capture in the ERF format; convert it: traceconvert erf:FILE pcapfile:out.pcap (libtrace)",
+    ),
+    "nfcapd": (struct.pack("<HH", 0xA50C, 1) + bytes(272), f"a file of nfcapd (nfdump); {FLOWS}"),
+    "silk": (b"\xde\xad\xbe\xef\0\x10", f"a SiLK file; {FLOWS}"),
+    "netflow5": (struct.pack(">HHIII", 5, 30, 1, NOW, 0), f"NetFlow v5 datagrams; {NETFLOW}"),
+    "netflow9": (struct.pack(">HHIII", 9, 2, 1, NOW, 0), f"NetFlow v9 datagrams; {NETFLOW}"),
+    "ipfix": (struct.pack(">HHIII", 10, 100, NOW, 1, 0), f"IPFIX messages; {NETFLOW}"),
+    "sflow": (struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1), f"sFlow datagrams; {NETFLOW.replace('netflow', 'sflow')}"),
+    "parquet": (b"PAR1\x15\4", f"a Parquet file; {LOGS}"),
+    "arrow": (b"ARROW1\0\0", f"an Arrow file; {LOGS}"),
+    "sqlite": (b"SQLite format 3\0", "a SQLite database; no command reads it: export it as Parquet or CSV"),
+    "elf": (b"\x7fELF\2\1\1", f"an ELF program; {EMPTY}"),
+    "pdf": (b"%PDF-1.7\n%\xff", f"a PDF document; {EMPTY}"),
+    "zeek": (b"#separator \\x09\n#set_separator\t,\n", f"a Zeek log (tab-separated); {LOGS}"),
+    "zeek json": (b'{"ts":1.5,"uid":"C","id.orig_h":"10.0.0.1"}\n', f"a Zeek log (JSON); {LOGS}"),
+    "eve": (b'{"timestamp":"2020","event_type":"flow","src_ip":"10.0.0.1"', f"a Suricata log (EVE); {LOGS}"),
+    "json lines": (b'{"a": 1}\n{"a": 2}\n', f"JSON Lines; {LOGS}"),
+    "json array": (
+        b'[{"src": "10.0.0.1"}, {"src"',
+        "a JSON array; make lines of its objects: jq -c '.[]' FILE | superhosts scan -",
+    ),
+    "utf-16": (
+        "src,dst\n".encode("utf-16-le").join([b"\xff\xfe", b""]),
+        "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
+    ),
+    "json": (b'{\n "a": [1, 2', f"JSON; {EMPTY}"),
+    "html": (b"<!DOCTYPE html>\n<html>", f"an HTML page; {EMPTY}"),
+    "tcpdump": (
+        b"12:00:00.000001 IP 10.0.0.1.53 > 10.0.0.2.99: UDP\n",
+        "packets as tcpdump prints them; let tcpdump write them: tcpdump -w - | superhosts scan -",
+    ),
+    "csv": (
+        b"StartTime,Dur,Proto,SrcAddr,Sport\n2011,1,tcp,10.0.0.1,80\n",
+        f"CSV: StartTime, Dur, Proto, SrcAddr, …; {TABLES}",
+    ),
+    "semicolons": (b"\xef\xbb\xbfa;b;c\n1;2;3\n", f"CSV: a, b, c; {TABLES}"),
+    "tabs": (b"src\tdst\tport\n1\t2\t3\n", f"a tab-separated table: src, dst, port; {TABLES}"),
+    "text": (b"this is not a capture", "text"),
+    "letters that are cut": ("ü".encode()[:1].join([b"plain ", b""]), "text"),
+    "zeros": (bytes(4096), "zeros, and nothing else at its beginning"),
+    "noise": (b"\xa1\xb2\xc3\xd5abc", "binary data of no known kind (it starts with the bytes a1 b2 c3 d5 61 62 63)"),
+    "escape codes": (
+        b"\x1b[2Jhello",
+        "binary data of no known kind (it starts with the bytes 1b 5b 32 4a 68 65 6c 6c)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_a_file_that_is_no_capture_is_called_by_its_kind(kind: str) -> None:
+    data, words = LOOKS[kind]
+    assert filetypes.not_a_capture(data) == f"not a capture: it looks like {words}"
+    assert filetypes.not_a_capture(data[:3]).startswith("not a capture: it looks like ")  # a pipe with few bytes
+
+
+def test_the_name_of_the_file_is_part_of_commands_and_quoted() -> None:
+    text = filetypes.not_a_capture(LOOKS["bzip2"][0], "day 1.bz2")
+    assert text.endswith("bzip2 -dc 'day 1.bz2' | superhosts scan -")
+
+
+def test_what_is_compressed_is_said() -> None:
+    zeek = filetypes.not_a_capture(LOOKS["zeek"][0], "conn.log.gz", "gzip")
+    assert zeek == f"not a capture: it looks like a Zeek log (tab-separated), compressed (gzip); {LOGS}"
+    twice = filetypes.not_a_capture(lzma.compress(b"x"), "x.pcap.xz.gz", "gzip")
+    way = "decompress it once: gzip -dc x.pcap.xz.gz | superhosts scan -"
+    assert twice == f"not a capture: it looks like xz data inside gzip; {way}"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "it is empty"),
+        (p.pcap([]), "it looks like a capture (pcap); superhosts scan reads it"),
+        (p.section(), "it looks like a capture (pcapng); superhosts scan reads it"),
+        (gzip.compress(p.pcap([])), "it looks like gzip data; if it is a capture, superhosts scan reads it"),
+        (LOOKS["zeek"][0], "it looks like a Zeek log (tab-separated)"),
+        (b"hello", "it looks like text"),
+    ],
+    ids=["empty", "pcap", "pcapng", "gzip", "zeek", "text"],
+)
+@pytest.mark.parametrize(
+    "arguments", [("hosts", "x"), ("explain", "x", "10.0.0.1"), ("merge", "x", "-o", "all.cube")], ids=str
+)
+def test_a_file_that_is_no_sketch_is_called_by_its_kind(
+    data: bytes, words: str, arguments: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x").write_bytes(data)
+    ended = run(*arguments)
+    assert ended.status == 3
+    assert ended.err.splitlines()[0] == f"superhosts: x: not a .cube file: {words}"
+
+
+def test_the_magic_numbers_are_those_of_the_readers() -> None:
+    for magic in (*filetypes.PCAP, filetypes.PCAPNG):
+        assert format_of(magic + bytes(20)) is not None
+        assert filetypes.not_a_sketch(magic).endswith("superhosts scan reads it")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_commands_that_read_captures_say_what_a_file_looks_like(
+    pack: Callable[[bytes], bytes], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conn.log").write_bytes(pack(LOOKS["sqlite"][0]))
+    note = "" if pack is bytes else ", compressed (gzip)"
+    words = f"superhosts: conn.log: not a capture: it looks like a SQLite database{note}; no command reads it: "
+    words += "export it as Parquet or CSV"
+    for verb in ("scan", "calibrate", "compare"):
+        ended = run(verb, "conn.log")
+        line = ended.err.splitlines()[verb == "compare"]  # which says first that it leaves a detector out
+        assert (ended.status, line) == (3, words)
+
+
+def test_a_sketch_given_to_scan_is_led_to_hosts(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.cube"
+    Cube("1MiB").save(path)
+    ended = run("scan", path)
+    words = "it looks like a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"
+    assert (ended.status, ended.err) == (3, f"superhosts: {path}: not a capture: {words}\n")
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="real files are not here")
+def test_real_logs_and_exports_have_names() -> None:
+    expected = {"argus.binetflow": "CSV: StartTime, ", "suricata-eve.json": "a Suricata log (EVE)", "README.md": "text"}
+    for path in DATA.iterdir():
+        head = path.read_bytes()[: filetypes.HEAD_BYTES]
+        words = {"exports-netflow5": "NetFlow v5", "exports-netflow9": "NetFlow v9", "exports-ipfix": "IPFIX"}
+        named = next((name for start, name in words.items() if path.name.startswith(start)), expected.get(path.name))
+        if named and path.suffix != ".pcap":
+            assert filetypes.not_a_capture(head).startswith(f"not a capture: it looks like {named}"), path.name
+
+
+def test_a_list_of_pairs_is_a_table_and_sentences_are_not() -> None:
+    assert "it looks like CSV: a, b; name its columns: superhosts scan pairs.csv" in filetypes.not_a_capture(
+        b"a,b\nx,y\n", "pairs.csv"
+    )
+    assert "it looks like a tab-separated table" in filetypes.not_a_capture(b"a\tb\nx\ty\n")
+    for text in (b"hello, world\ngood, bye\n", b"one,two\n", b"hello\nworld\n", b"a,b\nx\n"):
+        assert filetypes.not_a_capture(text) == "not a capture: it looks like text"

@@ -1,0 +1,127 @@
+"""Untrusted text is displayed as one printable line of bounded length, and numbers have one form each."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from places import ROOT
+from superhosts.core.text import MOST_SHOWN, at_least, counted, printable, short_count, short_rate
+
+SOURCE = ROOT / "src" / "superhosts"
+# Numbers that are never 1, by the file that shows them.
+ALWAYS_MANY = {
+    "_progress.py": ("{len(items)} sketches", "{packets} packets"),
+    "plan.py": ("{saturation} peers", "{exact_pairs} pairs"),
+    "columnsketch.py": ("{_most_peers} peers", "{smallest} peers"),
+    "capture.py": ("{_counted} packets",),
+    "pieces.py": ("{len(mine)} sketches",),
+    "pairtable.py": ("{8 * words} bytes",),
+    "pool.py": ("{size} bytes",),
+    "files.py": ("{frames} packets",),  # one has words of its own
+    "folder.py": ("{len(chosen)} sketches",),  # more than one may ask for
+}
+
+
+def test_control_characters_line_breaks_and_marks_are_escaped() -> None:
+    assert printable("ams\x1b[2J\nfra\u202e\ud800\u2028é") == "ams\\x1b[2J\\nfra\\u202e\\ud800\\u2028é"
+
+
+def test_a_long_text_is_shortened_and_says_how_long_it_was() -> None:
+    assert printable("x" * 100_000) == "x" * MOST_SHOWN + "… (100,000 characters)"
+
+
+@given(st.text(st.characters()))
+def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    shown.encode()  # Raises an error for a lone surrogate.
+    assert len(shown) <= 10 * MOST_SHOWN + 40
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "0 hosts"), (1, "1 host"), (2, "2 hosts"), (1.0, "1 host"), (12345, "12,345 hosts")],
+)
+def test_numbers_with_their_nouns(number: float, words: str) -> None:
+    assert counted(number, "host") == words
+
+
+def test_plurals_that_are_no_added_s() -> None:
+    assert counted(1, "window was", "windows were") == "1 window was"
+    assert counted(2, "window was", "windows were") == "2 windows were"
+
+
+NOUNS = set(
+    re.findall(
+        "[a-z]+",
+        "packets hosts windows files sites sketches peers flows pairs rows bytes captures tasks detectors threads "
+        "inputs values fields labels words intervals",
+    )
+)
+
+
+def numbers_without_a_singular(source: str) -> Iterator[str]:
+    """Yield the places of a module that put a plural behind a number without asking whether there is one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            for number, words in itertools.pairwise(node.values):
+                if not isinstance(number, ast.FormattedValue) or not isinstance(words, ast.Constant):
+                    continue
+                name = ast.unparse(number.value).rpartition(".")[2]
+                counts = number.format_spec is not None or "len(" in name or "count" in name
+                follows = re.match(r" (?:super |more )?([a-z]+)\b", str(words.value))
+                if counts and follows and follows[1] in NOUNS and not name.isupper() and "counted(" not in name:
+                    yield f"line {node.lineno}: {{{name}}}{words.value}"
+
+
+def test_one_thing_is_never_called_by_its_plural() -> None:
+    found = [
+        f"{path.name}: {place}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for place in numbers_without_a_singular(path.read_text())
+        if not any(map(place.count, ALWAYS_MANY.get(path.name, ())))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [
+        (0, 3, "0"),
+        (999, 3, "999"),
+        (1000, 3, "1k"),
+        (9949, 3, "9.95k"),
+        (123_456, 3, "123k"),
+        (999_999, 3, "1M"),
+        (5 * 10**6, 3, "5M"),
+        (500, 6, "500"),
+        (10_020, 6, "10.02k"),
+        (1.5e6, 6, "1.5M"),
+        (3e9, 6, "3G"),
+    ],
+)
+def test_numbers_of_scales(number: float, digits: int, text: str) -> None:
+    assert short_count(number, digits) == text
+
+
+@given(st.integers(0, 10**12 - 10**9))
+def test_three_digits_have_room_in_five_characters(number: int) -> None:
+    assert len(short_count(number, 3)) <= 5
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9500, "9,500"), (12_300, "12 k"), (2.55e6, "2.5 M")])
+def test_rates(number: float, text: str) -> None:
+    assert short_rate(number) == text
+
+
+def test_estimates_without_an_upper_bound() -> None:
+    assert [at_least(1234, 1000), at_least(None, 1000)] == ["1,234", "≥ 1,000"]
+    written = [path.name for path in SOURCE.rglob("*.py") if '"≥ {' in path.read_text()]
+    assert written == ["text.py"]
