@@ -44,7 +44,6 @@ from brokers import (
     make_spool,
     message,
     noise,
-    pieces,
     running,
     settle,
 )
@@ -52,18 +51,16 @@ from hubs import FakeTime, WatchedIntake
 from places import ROOT
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
-from superhosts.fleet.nats import arrivals, stream
-from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import UnfitServerError, check_version
-from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
-from superhosts.fleet.nats.identity import NOBODY
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import AT_ONCE, Patience
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats import assembly, receive
+from superhosts.fleet.nats.assembly import AT_ONCE, Patience
+from superhosts.fleet.nats.broker import Broker, Tls, find_server, parse_listen
+from superhosts.fleet.nats.connection import UnfitServerError, check_version
+from superhosts.fleet.nats.credentials import NatsOptions, public_key
+from superhosts.fleet.nats.enrolment import enroll, unenroll
+from superhosts.fleet.nats.messages import Chunk
+from superhosts.fleet.nats.receive import NOBODY, NatsReceiver
 from superhosts.fleet.nats.send import NO_ROOM, NatsSender
-from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
-from superhosts.fleet.nats.wire import Chunk
-from superhosts.fleet.receipts import MERGED, Receipt
 
 NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
@@ -141,7 +138,7 @@ def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> Non
 
 
 def deliver(broker: Broker, site: str, path: Path) -> None:
-    publish(broker, site, pieces(path, path.stat().st_size))
+    publish(broker, site, assembly(path, path.stat().st_size))
 
 
 class Raw:
@@ -351,7 +348,7 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     share = receiver.queue.site_pieces
-    assert share == stream.MIN_PIECES == 64
+    assert share == receive.MIN_PIECES == 64
     flood(broker, "ams", 3000)
     eventually(lambda: queued(broker).get(CHUNK, 0) == share)
     path = noise(tmp_path, "fra", 0, 100_000)
@@ -365,8 +362,8 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
 
 
 def test_the_share_grows_with_the_queue() -> None:
-    assert stream.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
-    assert stream.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
+    assert receive.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
+    assert receive.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
 
 
 @pytest.mark.slow
@@ -376,20 +373,20 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     said: list[str] = []
     clock = FakeTime()
     receiver = make_receiver(broker, said, clock=clock.source.steady, patience=Patience(stale=60.0, pause=0.01))
-    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
+    begun = [assembly(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
     path = noise(tmp_path, "fra", 0, 100_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        eventually(lambda: receiver.counters.dropped == 60 - arrivals.ARRIVING)
-        eventually(lambda: queued(broker) == {CHUNK: arrivals.ARRIVING})
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == arrivals.ARRIVING
-        assert any(f"ams has begun {arrivals.ARRIVING} sketches and does not finish them" in line for line in said)
+        eventually(lambda: receiver.counters.dropped == 60 - assembly.MAX_ARRIVING)
+        eventually(lambda: queued(broker) == {CHUNK: assembly.MAX_ARRIVING})
+        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
+        assert any(f"ams has begun {assembly.MAX_ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
         eventually(lambda: intake.names() == {path.name})
         clock.now += 60.0  # the old ones give way to new ones
-        more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
+        more = [assembly(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
         publish(broker, "ams", [piece for each in more for piece in each])
         eventually(lambda: len(intake.names()) == 3)
         assert receiver.counters.abandoned >= 1
@@ -400,7 +397,7 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "ams", 0, 100 * 4096)
-    cut = pieces(path, 4096)
+    cut = assembly(path, 4096)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
@@ -415,17 +412,17 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
 def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
-    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
+    begun = [assembly(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
     path = noise(tmp_path, "fra", 0, 20_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        publish(broker, "fra", pieces(path, 8000)[:1])
+        publish(broker, "fra", assembly(path, 8000)[:1])
         eventually(lambda: receiver.counters.chunks >= 41)
         unenroll(broker.folder, "ams")
         eventually(lambda: queued(broker) == {"superhosts.from.fra.chunk": 1})
         eventually(lambda: [each.name for each in intake.folder.iterdir()] == [f"{path.name}.part"])
-        publish(broker, "fra", pieces(path, 8000)[1:])
+        publish(broker, "fra", assembly(path, 8000)[1:])
         eventually(lambda: intake.names() == {path.name})
     assert any("ams is not enrolled" in line for line in said)
     assert not [line for line in said if "waiting until it is sent again" in line]
@@ -504,7 +501,7 @@ def test_replays_and_shuffles_of_an_honest_site_end_in_one_sketch(
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "fra", 0, 100_000)
-    cut = pieces(path, 10_000)
+    cut = assembly(path, 10_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         flood(broker, "ams", 500)
@@ -768,9 +765,9 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, i
 
 
 @pytest.fixture(scope="module")
-def parcels(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
-    folder = tmp_path_factory.mktemp("parcels")
-    return [pieces(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
+def sketch_files(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
+    folder = tmp_path_factory.mktemp("sketch_files")
+    return [assembly(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
 
 
 NUMBERS = st.integers(-1, 5) | st.integers(0, 1 << 34)
@@ -791,10 +788,10 @@ REPLIES = st.none() | st.sampled_from(["", "x", "$JS.ACK.superhosts.hub.x.y.z.0.
 
 @given(data=st.data())
 def test_whatever_comes_the_next_piece_is_taken(
-    parcels: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
+    sketch_files: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
 ) -> None:
     """Honest pieces in any order, any number of times, among anything else: each sketch is merged exactly once."""
-    honest = [("honest", piece) for parcel in parcels for piece in parcel]
+    honest = [("honest", piece) for sketch_id in sketch_files for piece in sketch_id]
     again = data.draw(st.lists(st.sampled_from(honest), max_size=10))
     odd = data.draw(st.lists(st.tuples(SUBJECTS, st.none() | ODD, st.binary(max_size=50), REPLIES), max_size=15))
     order = data.draw(st.permutations([*honest, *again, *(("odd", each) for each in odd)]))
@@ -804,21 +801,21 @@ def test_whatever_comes_the_next_piece_is_taken(
     async def main() -> Heard:
         link: Any = Heard()
         receiver.begin(intake)
-        receiver.reception.replies.link = link
+        receiver.context.link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
                 chunk, piece = what
-                await receiver.pieces.take(message(number, CHUNK, chunk.headers("0"), piece))
+                await receiver.assembler.take(message(number, CHUNK, chunk.headers("0"), piece))
             else:
                 subject, headers, piece, reply = what
-                await receiver.pieces.take(message(number, subject, headers, piece, reply))
+                await receiver.assembler.take(message(number, subject, headers, piece, reply))
                 await receiver.questions.take(message(number, subject, headers, piece, reply or "_R_.x"))
         await receiver.jobs.finish()
-        assert len(receiver.arrivals.assemblies) <= 2 * arrivals.ARRIVING
+        assert len(receiver.arrivals.assemblies) <= 2 * assembly.MAX_ARRIVING
         return link
 
     link = asyncio.run(main())
-    names = {parcel[0][0].name for parcel in parcels}
+    names = {sketch_id[0][0].name for sketch_id in sketch_files}
     assert names <= intake.names()
     assert sorted(name for name, _ in intake.calls if name in names) == sorted(names)
     verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]

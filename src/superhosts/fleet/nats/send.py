@@ -24,16 +24,56 @@ from nats.aio.msg import Msg
 
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pace import Pace
-from superhosts.fleet.nats.telling import Spooled, Telling, hub_mismatch, own
-from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
-from superhosts.fleet.parcels import check_site
-from superhosts.fleet.pauses import growing_pause
-from superhosts.fleet.receipts import RESEND, Receipt, Say
-from superhosts.fleet.roster import WRONG
+from superhosts.fleet.link import RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.names import check_site
+from superhosts.fleet.nats.connection import Link, LinkDownError, LinkStatus, connect, keep_connected, race
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import (
+    CHUNK,
+    HEADERS,
+    QUESTION,
+    Chunk,
+    PeerInfo,
+    Spooled,
+    decode_receipt,
+    decode_receipts,
+    hub_mismatch,
+    own_info,
+)
+from superhosts.fleet.sites import WRONG
 from superhosts.fleet.spool import Spool
+
+# How many pieces an edge sends at once.
+
+
+MAX_PIECES = 16  # in transit at once
+QUICK, SLOW = 1.0, 4.0  # seconds per piece: below QUICK more are sent at once, above SLOW fewer
+
+
+class CongestionWindow:
+    """Limits the pieces in transit: many while the server answers quickly, one on a slow connection."""
+
+    def __init__(self) -> None:
+        self._limit = 4.0
+        self._used = 0
+        self._free = asyncio.Event()
+
+    async def take(self) -> None:
+        """Wait until one more piece may be sent."""
+        while self._used >= int(self._limit):
+            self._free.clear()
+            await self._free.wait()
+        self._used += 1
+
+    def give(self, took: float | None) -> None:
+        """Release the place of a piece that was stored after `took` seconds, or not at all (None)."""
+        self._used -= 1
+        if took is not None and took < QUICK:
+            self._limit = min(self._limit + 1, MAX_PIECES)
+        elif took is None or took > SLOW:
+            self._limit = max(self._limit / 2, 1)
+        self._free.set()
+
 
 TOGETHER = 4  # sketches to send at once
 FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time
@@ -79,7 +119,7 @@ class _Hub:
         self._is_clock_wrong = False
         self._notice = ""
 
-    def look(self, hub: Telling, asked: int, answered: int) -> None:
+    def look(self, hub: PeerInfo, asked: int, answered: int) -> None:
         """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
         if hub.notice and hub.notice != self._notice:
             self._say(f"the hub says: {hub.notice}")
@@ -165,7 +205,7 @@ class _Session:
             each.sending = False
         self._spool = spool
         self._wake = wake
-        self._pace = Pace()
+        self._pace = CongestionWindow()
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: threading.Event) -> None:
@@ -179,7 +219,7 @@ class _Session:
 
     async def _tell_last(self, link: Link) -> None:
         """Tell the hub what still waits here when the edge stops; nothing waits for its answer."""
-        headers = own(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+        headers = own_info(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
         await link.client.publish(f"superhosts.from.{self._site}.ask", b"[]", link.client.new_inbox(), headers)
         await link.client.flush(1)
 
@@ -310,17 +350,17 @@ class _Session:
         """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
         spool = Spooled(*await asyncio.to_thread(self._spool.backlog))
         for start in range(0, len(names) or 1, QUESTION):
-            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own(spool)
+            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own_info(spool)
             subject, timeout = f"superhosts.from.{self._site}.ask", self._options.timing.answer
             try:
                 answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
-            self._look_at_hub(Telling.parse(answer.headers), telling.sent or 0)
+            self._look_at_hub(PeerInfo.parse(answer.headers), telling.sent or 0)
             for receipt in decode_receipts(answer.data):
                 await self._settle(receipt)
 
-    def _look_at_hub(self, hub: Telling, asked: int) -> None:
+    def _look_at_hub(self, hub: PeerInfo, asked: int) -> None:
         """Note what the hub tells about itself. Raises LinkDownError if it cannot work with this edge."""
         if why := hub_mismatch(hub.wire):
             raise LinkDownError(why)
@@ -342,7 +382,7 @@ class _Session:
                 return  # this process has not sent it yet, and will
             state.sent = None
             state.resends += 1
-            state.due = asyncio.get_running_loop().time() + growing_pause(state.resends, 0.5, LONGEST)
+            state.due = asyncio.get_running_loop().time() + retry_delay(state.resends, 0.5, LONGEST)
             self._counters.resends += 1
         self._counters.receipts += 1
         try:

@@ -19,8 +19,8 @@ from typing import Any
 
 from superhosts.core.text import printable
 from superhosts.errors import MissingExtraError, SuperhostsError
-from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.link import Say
+from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing
 
 try:
     import nats.errors
