@@ -44,6 +44,7 @@ from brokers import (
     make_spool,
     message,
     noise,
+    pieces,
     running,
     settle,
 )
@@ -138,7 +139,7 @@ def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> Non
 
 
 def deliver(broker: Broker, site: str, path: Path) -> None:
-    publish(broker, site, assembly(path, path.stat().st_size))
+    publish(broker, site, pieces(path, path.stat().st_size))
 
 
 class Raw:
@@ -373,7 +374,7 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     said: list[str] = []
     clock = FakeTime()
     receiver = make_receiver(broker, said, clock=clock.source.steady, patience=Patience(stale=60.0, pause=0.01))
-    begun = [assembly(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
+    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
     path = noise(tmp_path, "fra", 0, 100_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
@@ -386,7 +387,7 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
         deliver(broker, "fra", path)
         eventually(lambda: intake.names() == {path.name})
         clock.now += 60.0  # the old ones give way to new ones
-        more = [assembly(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
+        more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
         publish(broker, "ams", [piece for each in more for piece in each])
         eventually(lambda: len(intake.names()) == 3)
         assert receiver.counters.abandoned >= 1
@@ -397,7 +398,7 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "ams", 0, 100 * 4096)
-    cut = assembly(path, 4096)
+    cut = pieces(path, 4096)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
@@ -412,17 +413,17 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
 def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
-    begun = [assembly(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
+    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
     path = noise(tmp_path, "fra", 0, 20_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        publish(broker, "fra", assembly(path, 8000)[:1])
+        publish(broker, "fra", pieces(path, 8000)[:1])
         eventually(lambda: receiver.counters.chunks >= 41)
         unenroll(broker.folder, "ams")
         eventually(lambda: queued(broker) == {"superhosts.from.fra.chunk": 1})
         eventually(lambda: [each.name for each in intake.folder.iterdir()] == [f"{path.name}.part"])
-        publish(broker, "fra", assembly(path, 8000)[1:])
+        publish(broker, "fra", pieces(path, 8000)[1:])
         eventually(lambda: intake.names() == {path.name})
     assert any("ams is not enrolled" in line for line in said)
     assert not [line for line in said if "waiting until it is sent again" in line]
@@ -501,7 +502,7 @@ def test_replays_and_shuffles_of_an_honest_site_end_in_one_sketch(
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "fra", 0, 100_000)
-    cut = assembly(path, 10_000)
+    cut = pieces(path, 10_000)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         flood(broker, "ams", 500)
@@ -767,7 +768,7 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, i
 @pytest.fixture(scope="module")
 def sketch_files(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
     folder = tmp_path_factory.mktemp("sketch_files")
-    return [assembly(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
+    return [pieces(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
 
 
 NUMBERS = st.integers(-1, 5) | st.integers(0, 1 << 34)

@@ -32,6 +32,7 @@ from brokers import (
     make_broker,
     make_spool,
     noise,
+    pieces,
     running,
     server_pid,
     settle,
@@ -176,14 +177,14 @@ def test_the_oldest_sketches_go_first(tmp_path: Path, broker: Broker, intake: Ke
 
 def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     first, second = noise(tmp_path, "ams", 0, 300_000), noise(tmp_path, "ams", 1, 200_000)
-    chunks = assembly(first, 70_000)
+    chunks = pieces(first, 70_000)
     receiver = make_receiver(broker)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         receipts = listen(
             broker,
             "ams",
-            lambda: send_by_hand(broker, "ams", [*chunks[:0:-1], *chunks[3:], *assembly(second, 90_000), chunks[0]]),
+            lambda: send_by_hand(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
             2,
         )
         again = listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks, "1"), 1)  # after the receipt
@@ -199,7 +200,7 @@ def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: K
 def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     (name, data), *_ = fill(spool, "ams", 1, 1_300_000).items()
-    chunks = assembly(spool.folder / name, CHUNK)
+    chunks = pieces(spool.folder / name, CHUNK)
     bad = bytearray(chunks[1][1])
     bad[1000] ^= 1
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
@@ -279,7 +280,7 @@ def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: Keep
 
 def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 3 * CHUNK)
-    chunks = assembly(path, CHUNK)
+    chunks = pieces(path, CHUNK)
     receiver = make_receiver(broker)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
@@ -370,7 +371,7 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
         told: dict[str, int] = {}
         found = await client.subscribe("$JS.ACK.>")
         await settle(client)
-        await asyncio.to_thread(send_by_hand, broker, "ams", assembly(path, 8000))
+        await asyncio.to_thread(send_by_hand, broker, "ams", pieces(path, 8000))
         while len(told) < 3 or min(told.values()) < 8:
             message = await found.next_msg(DEADLINE)
             place = message.subject.split(".")[5]  # in the stream
@@ -411,7 +412,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
         receiver = make_receiver(broker)
         with running(receiver.run, intake):
             eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", assembly(path, CHUNK)[:14])
+        send_by_hand(broker, "ams", pieces(path, CHUNK)[:14])
     with make_broker(tmp_path / "broker", [], cap=cap) as broker:
         receiver, ready = make_receiver(broker, said), list[int]()
 
@@ -420,7 +421,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
 
         with running(lambda intake, stop: receiver.run(intake, stop, lambda: ready.append(1)), intake):
             eventually(lambda: receiver.counters.chunks >= 14 or said)
-            send_by_hand(broker, "ams", assembly(path, CHUNK)[14:])
+            send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
             eventually(lambda: intake.names() == {path.name})
         assert as_client(broker.options, size) == cap
     assert ready == [1]
@@ -448,7 +449,7 @@ def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub
 def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: KeepingIntake) -> None:
     with make_broker(tmp_path / "broker", [], cap=4 * MIB) as broker:
         paths = [noise(tmp_path, "ams", number, 2 * CHUNK) for number in range(10)]
-        cut = [assembly(path, CHUNK) for path in paths]
+        cut = [pieces(path, CHUNK) for path in paths]
         receiver = make_receiver(broker)
         with running(receiver.run, intake):
             eventually(lambda: receiver.counters.connects)
@@ -469,7 +470,7 @@ def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Bro
     receiver = make_receiver(broker, clock=clock.source.steady, patience=Patience(abandon=3600.0))
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", assembly(path, 8000)[:2])
+        send_by_hand(broker, "ams", pieces(path, 8000)[:2])
         eventually(lambda: [each.missing for each in list(receiver.arrivals.assemblies.values())] == [1])
         clock.now += 3601.0
         eventually(lambda: receiver.counters.abandoned == 1)
@@ -479,7 +480,7 @@ def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Bro
 
 def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 1000)
-    ((chunk, data),) = assembly(path, 5000)
+    ((chunk, data),) = pieces(path, 5000)
     chunk = chunk._replace(step=len(data))
     wrong = [
         {},
@@ -533,7 +534,7 @@ def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
 
 @pytest.mark.slow
 def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    mine = [assembly(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
+    mine = [pieces(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
     other = noise(tmp_path, "fra", 0, 20_000)
     receiver = make_receiver(broker, largest=mine[0][0][0].size)
     with running(receiver.run, intake):
@@ -542,7 +543,7 @@ def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: B
             send_by_hand(broker, "ams", begun[:1])
         eventually(lambda: receiver.counters.chunks >= 6)
         assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_LARGE == 4
-        send_by_hand(broker, "fra", assembly(other, 8000))  # of no concern to another site
+        send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
         eventually(lambda: intake.names() == {other.name})
         send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
         eventually(lambda: mine[0][0][0].name in intake.names())
@@ -676,7 +677,7 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(
     tmp_path: Path, guarded: Broker, intake: KeepingIntake
 ) -> None:
     theirs = noise(tmp_path, "fra", 0, 1000)
-    ((chunk, data),) = assembly(theirs, 5000)
+    ((chunk, data),) = pieces(theirs, 5000)
     chunk = chunk._replace(step=len(data))
 
     async def work(client: Client, errors: list[str]) -> None:
@@ -726,7 +727,7 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(
 def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     """Answers go to the address in a message: neither hub nor server may be led to one that is not the site's."""
     mine = noise(tmp_path, "ams", 0, 1000)
-    ((chunk, data),) = assembly(mine, 5000)
+    ((chunk, data),) = pieces(mine, 5000)
     chunk = chunk._replace(step=len(data))
     receiver = make_receiver(guarded)
     asked: list[bytes] = []

@@ -16,7 +16,7 @@ from hubs import FakeTime
 from processes import DEADLINE
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.nats.assembly import ARRIVING, DEFAULT_PATIENCE, LARGE, TRIES, Patience
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -166,20 +166,20 @@ def beginning(number: int, size: int) -> tuple[Chunk, bytes]:
 
 def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(arrival: Arrival) -> None:
     arrivals = arrival.receiver.arrivals
-    limit = LARGE * arrivals.largest
+    limit = MAX_LARGE * arrivals.largest
 
     async def main() -> None:
         arrival.begin()
-        for number in range(ARRIVING):
+        for number in range(MAX_ARRIVING):
             await arrival.take(beginning(number, 8192))
-        for number in range(ARRIVING):
+        for number in range(MAX_ARRIVING):
             await arrival.take(beginning(number, arrivals.largest))
             assert sum(each.size for each in arrivals.of("ams")) <= limit
 
     asyncio.run(main())
     assert arrival.receiver.counters.put_off > 0
     assert [data for _, data in arrival.link.said if data.startswith(b"-NAK")]
-    assert len(arrivals.of("ams")) == ARRIVING  # what has begun is not lost
+    assert len(arrivals.of("ams")) == MAX_ARRIVING  # what has begun is not lost
 
 
 def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival: Arrival) -> None:
@@ -188,7 +188,7 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
 
     async def main() -> None:
         arrival.begin()
-        for number, size in enumerate([8192, largest - 8192, *[largest] * (LARGE - 1)]):
+        for number, size in enumerate([8192, largest - 8192, *[largest] * (MAX_LARGE - 1)]):
             await arrival.take(beginning(number, size))
             arrival.time.now += 1.0
         arrival.time.now += DEFAULT_PATIENCE.stale
@@ -197,7 +197,7 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
     asyncio.run(main())
     assert arrival.receiver.counters.abandoned == 1
     assert {each.name: each.size for each in arrivals.of("ams")} == {
-        beginning(number, largest)[0].name: largest for number in (0, *range(2, LARGE + 1))
+        beginning(number, largest)[0].name: largest for number in (0, *range(2, MAX_LARGE + 1))
     }
 
 

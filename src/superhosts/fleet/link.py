@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from superhosts.core.notices import Notice
 from superhosts.core.units import format_size
-from superhosts.fleet.spool import Spool
+
+if TYPE_CHECKING:
+    from superhosts.fleet.spool import Spool
 
 DOUBLINGS = 64  # more would exceed every limit, and eventually the range of a float
 MERGED = "merged"  # the hub's disk has it in its window's folder; the union is computed from that folder
