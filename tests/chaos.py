@@ -46,7 +46,7 @@ from superhosts.core.pairs import PacketBatch
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.scanning import scan
 from superhosts.sources.capture import open_capture
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic
 
 LONG = "SUPERHOSTS_CHAOS_ROUNDS" in os.environ

@@ -35,8 +35,8 @@ from superhosts.pipeline.run_options import RunOptions
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows.held import Limits
-from superhosts.sketch.contacts import Unanswered
 from superhosts.sketch.sketch import Sketch, load
+from superhosts.sketch.unanswered import Unanswered
 from superhosts.sources.base import Source, SourceCounters
 
 WIDE = 0x20010DB8 << 96  # of IPv6 addresses

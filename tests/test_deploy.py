@@ -27,9 +27,9 @@ from superhosts.fleet.filelink import FileCounters
 from superhosts.fleet.hub import HubCounters
 from superhosts.fleet.intake import IntakeCounters
 from superhosts.fleet.names import check_site
+from superhosts.fleet.nats.assembly import ReceiveCounters
 from superhosts.fleet.nats.broker import BrokerCounters
 from superhosts.fleet.nats.credentials import Token
-from superhosts.fleet.nats.assembly import ReceiveCounters
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.spool import SpoolCounters
 from superhosts.pipeline.scan import Counters

@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from superhosts.pipeline.scan import Scan
     from superhosts.pipeline.scanning import scan
     from superhosts.pipeline.settings import Settings
-    from superhosts.sketch.sketch import Sketch, load
-    from superhosts.sketch.uniting import union
-    from superhosts.sources.synthetic.writing import synth
+    from superhosts.sketch.sketch import Sketch, load, union
+    from superhosts.sources.synthetic.capture import synth
 
 _MODULES = {  # the module that defines each public name
     "Calibration": "lab.calibration",
@@ -86,7 +85,7 @@ _MODULES = {  # the module that defines each public name
     "compare": "lab.comparing",
     "load": "sketch.sketch",
     "own_key": "core.keys",
-    "union": "sketch.uniting",
+    "union": "sketch.sketch",
     "plan": "lab.plans",
     "scan": "pipeline.scanning",
     "synth": "sources.synthetic.writing",

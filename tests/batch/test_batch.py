@@ -40,9 +40,9 @@ from superhosts.fleet.batch import (
     split_into_tasks,
 )
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture_reader import BLOCK_PACKETS
-from superhosts.sources.finding import FoundFile
-from superhosts.sources.opening import list_files
+from superhosts.sources.capture import BLOCK_PACKETS
+from superhosts.sources.files import FoundFile
+from superhosts.sources.open import list_files
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -299,7 +299,7 @@ from superhosts.fleet.batch import connect
 from superhosts.fleet.batch import Batch, prepare
 from superhosts.fleet.batch import run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import list_files
+from superhosts.sources.open import list_files
 
 gate, address, captures, work = sys.argv[1:]
 

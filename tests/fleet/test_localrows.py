@@ -21,7 +21,7 @@ from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from traffic import three_windows, write
 
 

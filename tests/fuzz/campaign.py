@@ -40,7 +40,7 @@ COVERED = [
     "superhosts.cli",
     "superhosts.fleet",
     "superhosts.cubefile.container",
-    "superhosts.sources.streams",
+    "superhosts.sources.input",
     "superhosts.core.units",
 ]
 COVERED += [

@@ -19,10 +19,9 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.ahead import MOST_SHARE, READ_AHEAD
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.live import Step
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
+from superhosts.sources.readers import MOST_SHARE, READ_AHEAD, Step
 
 LONG = 60.0  # seconds after which a test fails that would wait for ever
 

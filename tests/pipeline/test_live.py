@@ -39,7 +39,7 @@ from superhosts.pipeline.windows.held import Limits
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.live import EventClock, Following
+from superhosts.sources.readers import EventClock, Following
 from traffic import MINUTES, NOON, everything, packet, talk, three_windows, write
 
 # The clock

@@ -12,9 +12,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from superhosts.cli._console import say
+from superhosts.cli._console import tell
 from superhosts.cli._rowinput import RowInput
 from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
 from superhosts.errors import InputError
@@ -44,7 +45,7 @@ def answer_groups(
         stream.flush()
     if groups.dropped:
         rows = counted(groups.dropped, "pair was", "pairs were")
-        say(f"superhosts: warning: {rows} not counted: an end is no address, or the ends are of different families")
+        tell(as_warning(f"{rows} not counted: an end is no address, or the ends are of different families"))
 
 
 class Groups:

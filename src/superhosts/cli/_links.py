@@ -18,7 +18,7 @@ from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.filestore import FileStore, ObjectStore
 from superhosts.fleet.link import LinkSender
 from superhosts.fleet.spool import Spool
-from superhosts.sources.urls import is_url
+from superhosts.sources.files import is_url
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions

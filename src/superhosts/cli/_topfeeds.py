@@ -38,7 +38,7 @@ from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.ui.top.feed import Feed, LocalFeed
 from superhosts.ui.top.remote import RemoteFeed
 from superhosts.ui.views.board import Board

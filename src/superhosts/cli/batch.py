@@ -32,7 +32,7 @@ from superhosts.output.opening import open_destinations
 from superhosts.output.titles import Outcome, which_hosts
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.opening import list_files
+from superhosts.sources.open import list_files
 
 
 class Place(NamedTuple):

@@ -41,7 +41,7 @@ from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 OF_FILES = RunOptions(revises=True, leaves_open=False)
 

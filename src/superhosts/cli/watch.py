@@ -28,7 +28,7 @@ from superhosts.output.opening import open_destinations
 from superhosts.output.rows import columns_with
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 
 def watch(options: Watch) -> None:

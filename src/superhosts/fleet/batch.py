@@ -51,10 +51,9 @@ from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.header import Entry
 from superhosts.sketch.sketch import Sketch, load
-from superhosts.sources.finding import FoundFile
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.files import FoundFile, is_url
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import DEFAULT, TableOptions
-from superhosts.sources.urls import is_url
 
 TIMEOUT = 10  # seconds to wait for the scheduler, and for the first worker, unless another timeout is given
 Result = dict[str, Any]  # the outcome of a task, as stored in its record

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.durable import read_state, write_json
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
 from superhosts.core.units import SECOND, format_duration, parse_duration
@@ -40,7 +41,7 @@ from superhosts.pipeline.windows.jumps import Jump
 from superhosts.sketch.evidence.verdicts import judge_of
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
-from superhosts.sources.filesource import COMPRESSED
+from superhosts.sources.input import COMPRESSED
 
 POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
 MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember
@@ -181,7 +182,9 @@ class Edge:
             ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
         )
         by = format_duration(abs(jump.by) // SECOND * SECOND)
-        self._say(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}")
+        self._say(
+            Notice(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}", "times-jumped", WARNING)
+        )
 
     def _go_back(self, window: Window | None) -> None:
         """Make the next start begin with a window, if that is before the position."""
@@ -199,7 +202,9 @@ class Edge:
                 self.counters.waits += 1
                 if not self.is_stuck:
                     self.is_stuck = True
-                    self._say(f"SPOOL NOT WRITABLE: {error}; retrying until it is")
+                    self._say(
+                        Notice(f"SPOOL NOT WRITABLE: {error}; retrying until it is", "spool-not-writable", WARNING)
+                    )
                 if self._writer is None:
                     self.on_wait()
                 if self.stopping.wait(self._timing.retry):
@@ -207,7 +212,7 @@ class Edge:
                 continue
             if self.is_stuck:
                 self.is_stuck = False
-                self._say("the spool can be written again")
+                self._say(Notice("the spool can be written again", "recovered"))
             return True
 
 
@@ -245,7 +250,7 @@ class _Writer:
         assert sketch.window is not None
         self._unwritten.remove(sketch.window)
         self._edge.counters.lost += 1
-        self._edge._say(f"LOST: {window_name(sketch.window)}: {why}")
+        self._edge._say(Notice(f"LOST: {window_name(sketch.window)}: {why}", "lost", WARNING))
 
     def unwritten(self) -> Window | None:
         """Return the earliest window that is closed but not in the spool yet."""
@@ -266,7 +271,9 @@ class _Writer:
             self._thread.join(self._timing.final)
         if self._thread.is_alive():
             self._edge.counters.lost += 1
-            self._edge._say(f"LOST: the last window could not be written within {self._timing.final:g} s")
+            self._edge._say(
+                Notice(f"LOST: the last window could not be written within {self._timing.final:g} s", "lost", WARNING)
+            )
         return not self._thread.is_alive()
 
 
@@ -285,7 +292,7 @@ class _OpenNote:
         if note is None:
             return 0
         span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
-        self._say(f"LOST: the last run ended within {span}; its part of that window is lost")
+        self._say(Notice(f"LOST: the last run ended within {span}; its part of that window is lost", "lost", WARNING))
         return 1
 
     def set(self, window: Window | None) -> None:
@@ -469,12 +476,14 @@ class LocalRows:
                 self._destinations.write(self._waiting[0])
             except (OSError, OutputError) as error:
                 if not self._failed:
-                    self._say(f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window")
+                    text = f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window"
+                    self._say(Notice(text, "rows-not-written", WARNING))
                 self._failed = True
                 return
             self._waiting.popleft()
         if self._failed:
-            self._say("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""))
+            lost = f"; reports lost: {self.lost}" if self.lost else ""
+            self._say(Notice(f"rows are written again{lost}", "recovered"))
         self._failed = False
 
     def finish(self, on_error: Callable[[OutputError], None]) -> None:

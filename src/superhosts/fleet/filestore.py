@@ -20,7 +20,7 @@ from superhosts.core.durable import copy_synced, remove_or_set_aside, set_aside,
 from superhosts.core.replacing import open_fresh, rename_durably, sync
 from superhosts.cubefile.container import MAGIC
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.urls import BLOCK_BYTES, file_system
+from superhosts.sources.files import BLOCK_BYTES, file_system
 
 _ZEROS = bytes(1 << 20)
 POLL = 0.5  # seconds between two scans of a folder; network mounts do not announce changes

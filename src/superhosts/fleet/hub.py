@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from superhosts.core.durable import write_lines
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.selection import DEFAULT_SELECTION, Selection
 from superhosts.core.text import counted, printable
@@ -178,7 +179,7 @@ class Hub:
 
     def _left_out_of_sites(self, error: SuperhostsError) -> None:
         self.counters.damaged += 1
-        self._say(f"LEFT OUT of the sites that saw a host: {error}")
+        self._say(Notice(f"LEFT OUT of the sites that saw a host: {error}", "left-out", WARNING))
 
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
@@ -207,7 +208,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
-            self._retries.attempt("NOT TIDIED", self.tidy)
+            self._retries.attempt(Notice("NOT TIDIED", "not-tidied", WARNING), self.tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
@@ -231,7 +232,11 @@ class Hub:
                 if self._sliding is None or not ready:  # or panes may have made windows ready
                     break
         if waiting is not None and not stop.is_set():
-            self._retries.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
+            self._retries.attempt(
+                Notice(f"NOT MERGED YET: {waiting}", "not-merged-yet", WARNING),
+                partial(self._merge_ahead, waiting),
+                waiting,
+            )
 
     def _look(self, failed: set[str]) -> tuple[list[str], str | None]:
         """Return the windows to report now, in the order of turns, and the oldest that is not ready."""
@@ -257,7 +262,7 @@ class Hub:
 
     def _take_turn(self, window: str, failed: set[str]) -> bool:
         """Report a window, or note that it failed. Return False if no window can be reported now."""
-        what = f"NOT REPORTED: {window}"
+        what = Notice(f"NOT REPORTED: {window}", "not-reported", WARNING)
         if self._sliding is not None and window in self._sliding:
             sites = self._sliding.sites_of(window)
             work = partial(self._sliding.issue, window, self._hand_out)
@@ -427,7 +432,10 @@ class Hub:
         recent, before = set(self._recent()), self.counters.retired
         for window in self._store.windows():
             retire = by_age and self.counters.retired - before < self.settings.max_retired
-            self._retries.attempt(f"NOT TIDIED: {window}", partial(self._tidy_window, window, window in recent, retire))
+            self._retries.attempt(
+                Notice(f"NOT TIDIED: {window}", "not-tidied", WARNING),
+                partial(self._tidy_window, window, window in recent, retire),
+            )
         if self.counters.retired - before == self.settings.max_retired:
             self._say(f"{counted(self.settings.max_retired, 'window')} past --late retired; others may follow")
         if by_age:
@@ -566,8 +574,11 @@ class Retries:
         """Return True if a window is on hold."""
         return window in self._rests and self._clock() < self._rests[window].until
 
-    def attempt(self, what: str, work: Callable[[], None], window: str | None = None) -> bool:
-        """Run some work, on a window or on something else. Return False if no other work could succeed now."""
+    def attempt(self, what: Notice, work: Callable[[], None], window: str | None = None) -> bool:
+        """Run some work, on a window or on something else; `what` is logged if it fails.
+
+        Return False if no other work could succeed now.
+        """
         try:
             work()
         except UnreadableError as error:  # it may be readable a moment later
@@ -580,7 +591,7 @@ class Retries:
         else:
             for over in {what: None, **dict.fromkeys(self._all_of(window))}:
                 if self.open.pop(over, None) is not None:
-                    self._say(f"{over}: works again")
+                    self._say(Notice(f"{over}: works again", "recovered"))
             if window is not None:
                 self._rests.pop(window, None)
             return True
@@ -590,10 +601,11 @@ class Retries:
             rest.until = self._clock() + retry_delay(rest.attempts, 1.0, LONGEST_REST)
         return True
 
-    def _note(self, what: str, error: object) -> None:
+    def _note(self, what: Notice, error: object) -> None:
         self._on_wait()
         if what not in self.open:
-            self._say(f"{what}: {printable(error, MAX_SAID)}; retrying until it works")
+            text = f"{what}: {printable(error, MAX_SAID)}; retrying until it works"
+            self._say(Notice(text, what.event, what.level))
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:

@@ -14,14 +14,14 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.resulttables import plain_host
 from superhosts.core.selection import Selection
 from superhosts.core.text import counted
-from superhosts.detectors.hostcolumns import Hosts
+from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.output.base import Report
 from superhosts.output.rows import Row, known_peers, make_rows
-from superhosts.sketch.contacts import searched
 from superhosts.sketch.evidence.verdicts import judge_of
-from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.unanswered import searched
 
 
 class HubRows(Sequence[Row]):

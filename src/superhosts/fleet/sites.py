@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
@@ -119,7 +120,8 @@ class Roster:
         with self._heard(site) as found:
             before, found.mismatch = found.mismatch, why
         if why and why != before:
-            self._say(site, "edges of another version", f"NOT TAKEN from {site}: {why}; its sketches wait there")
+            text = f"NOT TAKEN from {site}: {why}; its sketches wait there"
+            self._say(site, "edges of another version", Notice(text, "not-taken", WARNING))
 
     def _judge_clock(self, site: str) -> None:
         """Say when a site's clock has become wrong, or right again."""
@@ -136,8 +138,9 @@ class Roster:
             return
         way = "ahead of" if offset > 0 else "behind"
         who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
-        text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's"
-        self._say(site, "clocks", f"{text}; {who or 'its windows are not those of the other sites: run NTP there'}")
+        advice = who or "its windows are not those of the other sites: run NTP there"
+        text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's; {advice}"
+        self._say(site, "clocks", Notice(text, "clock-of", WARNING))
 
     def taken(self) -> dict[str, float]:
         """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""
@@ -269,7 +272,8 @@ class Quotas:
                 return True
             account.slowed = self._clock()
         self.roster.slowed(site)
-        self._say(site, "times over its quota", f"SLOWED: {site} is over its quota, {self.quota}; the rest waits")
+        text = f"SLOWED: {site} is over its quota, {self.quota}; the rest waits"
+        self._say(site, "times over its quota", Notice(text, "slowed", WARNING))
         return False
 
     def give_back(self, site: str, bytes: int) -> None:

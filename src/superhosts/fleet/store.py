@@ -37,6 +37,7 @@ from superhosts.core.durable import (
     set_aside,
     write_json,
 )
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
@@ -226,7 +227,7 @@ class Quarantine:
         with self._lock:
             return list(self._last)
 
-    def put(self, path: Path, reason: object, word: str = "SET ASIDE") -> None:
+    def put(self, path: Path, reason: object, event: str = "set-aside") -> None:
         """Set a file or folder aside and log the reason. Raises OSError if it cannot be renamed."""
         try:
             where = f"kept as {set_aside(path).name}"
@@ -236,7 +237,8 @@ class Quarantine:
             self.count += 1
             self._last.append(str(path))
         why = str(reason).removeprefix(f"{path}: ")  # an error about a file repeats its path
-        self._say(f"{word}: {path}: {printable(why, MAX_SAID)} ({where})")
+        phrase = event.replace("-", " ").upper()
+        self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))
 
 
 def _discard(_text: str) -> None:

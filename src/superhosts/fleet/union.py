@@ -104,7 +104,7 @@ class Merger:
             except RefusedMemberError as error:
                 self._on_left_out()
                 self._store.quarantine.put(
-                    union, f"{error.reason}; the union of {window} is made without it", "LEFT OUT"
+                    union, f"{error.reason}; the union of {window} is made without it", "left-out"
                 )
         self._builder.begin(window)
 
@@ -145,7 +145,7 @@ class Merger:
     def _set_aside(self, window: str, ledger: Ledger, error: RefusedMemberError) -> None:
         """Leave out a sketch that is damaged, or that an earlier run accepted with another key or geometry."""
         self._on_left_out()
-        self._store.quarantine.put(self._store.folder(window) / error.name, error.reason, "LEFT OUT")
+        self._store.quarantine.put(self._store.folder(window) / error.name, error.reason, "left-out")
         with self._store.lock:
             for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
                 if error.name in names:

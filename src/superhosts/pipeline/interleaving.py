@@ -17,10 +17,18 @@ from typing import Any
 
 from superhosts.core.device import thread_count
 from superhosts.jit.memory import memory_of_machine
-from superhosts.sources.ahead import MOST_SHARE, Ahead, HeldWarnings, drain, hold_warnings, is_pipe
-from superhosts.sources.base import Source, first_time_of
-from superhosts.sources.live import YOUNG, Step, middle_time
-from superhosts.sources.pace import PACE, Pace
+from superhosts.sources.base import PACE, Pace, Source, first_time_of
+from superhosts.sources.readers import (
+    MOST_SHARE,
+    YOUNG,
+    Ahead,
+    HeldWarnings,
+    Step,
+    drain,
+    hold_warnings,
+    is_pipe,
+    middle_time,
+)
 
 _PART_OF_MEMORY = 8  # what is read ahead takes at most this part of the machine's memory
 _MANY = 8  # files whose first packets are looked for by several threads

@@ -11,9 +11,8 @@ from superhosts.core.units import SECOND, parse_duration
 from superhosts.detectors.registry import DETECTORS
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows.held import LIMITS, Limits
-from superhosts.sources.ahead import Clock
-from superhosts.sources.base import Source
-from superhosts.sources.pace import PACE, Pace
+from superhosts.sources.base import PACE, Pace, Source
+from superhosts.sources.readers import Clock
 
 GRACE = parse_duration(defaults.GRACE) / SECOND
 

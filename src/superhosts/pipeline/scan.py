@@ -33,7 +33,7 @@ from superhosts.pipeline.windows.events import Event, Piece, PutOff
 from superhosts.pipeline.windows.jumps import Jump
 from superhosts.pipeline.windows.tumbling import TumblingWindows
 from superhosts.sources.base import Source, Stopped, input_border
-from superhosts.sources.live import Following
+from superhosts.sources.readers import Following
 
 CROWDED = (
     "a window had so many conversations that some of those that were opened may have been taken for answers; take "

@@ -12,7 +12,7 @@ from superhosts.errors import UsageError
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 
@@ -58,7 +58,7 @@ def scan(
 ) -> Scan:
     """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
 
-    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/opening.py`).
+    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/open.py`).
 
     Which hosts:
 

@@ -25,6 +25,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
@@ -381,12 +382,18 @@ class Assembler:
             await self._context.publish(message.reply, NEVER)
             return
         if (named := SketchId.parse(chunk.name).site) != site:
-            self._context.complain(site, "refused sketches", f"REFUSED: {chunk.name}: {site} sends a sketch of {named}")
+            self._context.complain(
+                site,
+                "refused sketches",
+                Notice(f"REFUSED: {chunk.name}: {site} sends a sketch of {named}", "refused", WARNING),
+            )
             await self._refuse(message, site, Receipt(chunk.name, REFUSED, f"{site} may not send for {named}"))
             return
         if chunk.size > self.arrivals.largest:
             reason = f"{format_size(chunk.size)} is more than any sketch of this hub's --memory or --geometry can have"
-            self._context.complain(site, "refused sketches", f"REFUSED: {chunk.name}: {reason}")
+            self._context.complain(
+                site, "refused sketches", Notice(f"REFUSED: {chunk.name}: {reason}", "refused", WARNING)
+            )
             await self._refuse(message, site, Receipt(chunk.name, REFUSED, reason))
             return
         assembly = self.arrivals.assemblies.get(chunk.name)
@@ -525,7 +532,7 @@ class Assembler:
             except Exception as error:  # no sketch may stop the hub
                 self._context.counters.failures += 1
                 said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MAX_REASON)
-                text = f"{assembly.name} cannot be stored now: {said}; retrying"
+                text = Notice(f"{assembly.name} cannot be stored now: {said}; retrying", "trouble", WARNING)
                 self._context.complain(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1
