@@ -61,11 +61,9 @@ class Archive:
             raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
     def union(self, window: str) -> Path:
-        """Return where the union of a window lies, or would lie."""
         return self._place(window, self._site)
 
     def holds(self, window: str) -> bool:
-        """Return True if anything exists at the path of a window's union."""
         return os.path.lexists(self.union(window))
 
     def read_union(self, window: str) -> Stored | None:
@@ -216,7 +214,6 @@ class Archive:
                 yield path
 
     def _remove_temporaries(self, now: float) -> None:
-        """Remove what a killed hub has left."""
         for left in self.folder.glob("*/.*.tmp"):
             with contextlib.suppress(OSError):
                 if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:

@@ -34,8 +34,6 @@ ATTEMPTS = 100  # to link a window that changes meanwhile
 
 
 class Saved(NamedTuple):
-    """What a copy has."""
-
     windows: int
     files: int
 

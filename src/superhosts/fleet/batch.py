@@ -162,7 +162,6 @@ class _Attempt:
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
-        """Write the record, which marks the result as complete."""
         path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
         write_json(path, {"result": result, "check": _checksum(result)})
         set_aside_non_file(target)
@@ -183,7 +182,6 @@ def _attempt(folder: Path, digest: str) -> Iterator[_Attempt]:
 
 
 def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
-    """Scan captures into one sketch for each window."""
     errors: list[tuple[str, int, str]] = []
 
     def on_error(error: SuperhostsError) -> None:
@@ -205,7 +203,6 @@ def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
 
 
 def _merge(task: Task, settings: Settings, attempt: _Attempt) -> Result:
-    """Merge sketches of one window."""
     first, *rest = (attempt.folder / name for name in task.names)
     whole = load(first, key=settings.key, threads=settings.threads)
     for path in rest:
@@ -234,7 +231,6 @@ def _sum_entries(entries: list[Entry], window: Window) -> list[Entry]:
 
 
 def _restore(task: Task, settings: Settings, attempt: _Attempt) -> Result:
-    """Find the super hosts in the sketch of a window."""
     (name,) = task.names
     sketch = load(attempt.folder / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None

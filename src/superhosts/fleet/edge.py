@@ -96,8 +96,6 @@ def check_settings(settings: Settings) -> Settings:
 
 
 class Edge:
-    """Runs a scan into a spool."""
-
     def __init__(
         self,
         scan: Scan,
@@ -296,7 +294,6 @@ class _OpenNote:
         return 1
 
     def set(self, window: Window | None) -> None:
-        """Record the window that is open now."""
         if window == self._window:
             return
         self._window = window
@@ -309,14 +306,12 @@ class _OpenNote:
             self._window = None
 
     def clear(self) -> None:
-        """Record that no window is open."""
         with contextlib.suppress(OSError):  # then the next start reports a window that was not lost
             self._path.unlink(missing_ok=True)
         self._window = None
 
 
 def _is_note(content: Any) -> bool:
-    """Return True if the content of a file is a note of a window."""
     times: list[Any] = [content.get("start"), content.get("end")] if isinstance(content, dict) else [None]
     return all(map(is_time, times)) and bool(times[0] < times[1])
 
@@ -359,7 +354,6 @@ class Position:
             self.frontier = None
 
     def _latest(self) -> int:
-        """Return the latest plausible frontier."""
         return self._wall() + self._window
 
     def _read(self, say: Say) -> dict[str, Any]:
@@ -377,7 +371,6 @@ class Position:
         return right
 
     def done(self) -> frozenset[str]:
-        """Return the files to skip."""
         if self.frontier is None:
             return frozenset()
         return frozenset(name for name, (_, last) in self._files.items() if last < self.frontier)
@@ -499,11 +492,9 @@ class LocalRows:
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
 
     def outputs(self) -> dict[str, dict[str, int]]:
-        """Return the counters of all destinations, by their names."""
         return self._destinations.all_status()
 
     def destinations(self) -> list[Destination]:
-        """Return all destinations."""
         return self._destinations.each()
 
     def reopen(self) -> None:

@@ -40,8 +40,6 @@ LONGEST = 60.0  # longest time in seconds between two attempts to take a file
 
 @dataclass
 class FileCounters:
-    """What one end of the link has done."""
-
     sketches: int = 0
     receipts: int = 0
     resends: int = 0  # sketches that did not arrive intact
@@ -52,8 +50,6 @@ class FileCounters:
 
 @dataclass
 class _Bad:
-    """A file whose checksum was wrong."""
-
     read: tuple[object, ...]  # its state when it was read
     seen: tuple[object, ...]  # its state at the last scan
     since: float  # when it was first seen in that state
@@ -61,8 +57,6 @@ class _Bad:
 
 @dataclass
 class _Failed:
-    """A file that could not be taken."""
-
     times: int = 0
     until: float = 0.0
     error: OSError | None = None
@@ -102,7 +96,6 @@ class FileSender:
         self._trouble = _Trouble(f"{self._store}/{site}", say, self.counters)
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop."""
         failed = 0
         while not stop.is_set():
             try:
@@ -187,7 +180,6 @@ class FileReceiver:
         self._unlisted = 0  # times in a row that the place could not be scanned
 
     def senders(self) -> Collection[str]:
-        """Return the sites that have a folder."""
         return self._store.sites()
 
     def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:

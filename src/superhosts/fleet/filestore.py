@@ -104,22 +104,18 @@ class FolderStore:
         return str(self._folder)
 
     def home(self, site: str) -> PurePath:
-        """Return a site's folder."""
         return self._folder / site
 
     def prepare(self, site: str) -> None:
-        """Make a site's folder."""
         (self._folder / site).mkdir(parents=True, exist_ok=True)
 
     def sites(self) -> Collection[str]:
-        """Return the sites that have a folder."""
         try:
             return {path.name for path in self._folder.iterdir() if _is_site(path)}
         except OSError:
             return ()
 
     def names(self, site: str) -> set[str]:
-        """Return all names in a site's folder."""
         return {path.name for path in (self._folder / site).iterdir()}
 
     def sketches(self) -> tuple[set[PurePath], OSError | None]:
@@ -135,7 +131,6 @@ class FolderStore:
         return found, trouble
 
     def look(self, path: PurePath) -> Entry:
-        """Return what the file system says about a path, without following links."""
         status = Path(path).lstat()
         size = max(status.st_size, 512 * status.st_blocks)  # the apparent size, or the size on disk if that is larger
         state = (status.st_size, status.st_mtime_ns, status.st_ino)
@@ -152,12 +147,10 @@ class FolderStore:
         rename_durably(temporary, Path(path))
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
-        """Copy a sketch."""
         with _open_plain(Path(path)) as read:
             return copy_bounded(read, target, most)
 
     def read(self, path: PurePath, most: int) -> bytes:
-        """Return the beginning of a plain file."""
         with _open_plain(Path(path)) as file:
             return file.read(most)
 
@@ -166,11 +159,9 @@ class FolderStore:
         write_json(Path(path), content, shared=True)
 
     def remove(self, path: PurePath) -> None:
-        """Remove a file; a folder in its place is set aside."""
         remove_or_set_aside(Path(path))
 
     def set_aside(self, path: PurePath) -> str:
-        """Rename to .NAME.aside."""
         return set_aside(Path(path)).name
 
 
@@ -212,7 +203,6 @@ class ObjectStore:
         return self._url
 
     def home(self, site: str) -> PurePath:
-        """Return the prefix of a site."""
         return self._root / site
 
     def prepare(self, site: str) -> None:
@@ -223,11 +213,9 @@ class ObjectStore:
             self._prepared.add(site)
 
     def sites(self) -> Collection[str]:
-        """Return the sites of the last listing."""
         return self._sites
 
     def names(self, site: str) -> set[str]:
-        """Return the names of a site's objects."""
         home = self.home(site)
         listed = islice(self._list(home), MOST_LISTED)
         self._entries = {home / name: entry for name, entry in listed if name and "/" not in name and name[0] != "."}
@@ -253,34 +241,28 @@ class ObjectStore:
         return set(found), None
 
     def look(self, path: PurePath) -> Entry:
-        """Return what the last listing said."""
         entry = self._entries.get(path)
         if entry is None:
             raise FileNotFoundError(path)
         return entry
 
     def put(self, source: Path, path: PurePath) -> None:
-        """Upload a file."""
         with _errors_as_os_errors():
             self._system.put_file(str(source), str(path), **self._upload)
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
-        """Download a sketch, block by block."""
         with _errors_as_os_errors(), self._system.open(str(path), "rb", block_size=BLOCK_BYTES) as read:
             return copy_bounded(read, target, most)
 
     def read(self, path: PurePath, most: int) -> bytes:
-        """Return the beginning of an object."""
         with _errors_as_os_errors(), self._system.open(str(path), "rb", block_size=most) as file:
             return bytes(file.read(most))
 
     def write(self, path: PurePath, content: dict[str, Any]) -> None:
-        """Replace a JSON object."""
         with _errors_as_os_errors():
             self._system.pipe_file(str(path), json.dumps(content).encode())
 
     def remove(self, path: PurePath) -> None:
-        """Remove an object."""
         self._entries.pop(path, None)
         with _errors_as_os_errors():
             try:
@@ -330,7 +312,6 @@ class ObjectStore:
 
 
 def is_sketch_name(name: str) -> bool:
-    """Return True if a name is one that the hub looks at."""
     return name.endswith(".cube") and name[0] != "."
 
 

@@ -75,8 +75,6 @@ class HubSettings:
 
 @dataclass
 class HubCounters:
-    """What a hub has done."""
-
     reports: int = 0
     revisions: int = 0  # reports of windows that were reported before
     incomplete: int = 0  # first reports with sites missing
@@ -101,14 +99,11 @@ class _Made:
 
 
 class _LastSites:
-    """The sites of the most recent windows."""
-
     def __init__(self, windows: dict[str, set[str]]) -> None:
         self._windows = windows
         self._all = set[str]().union(*windows.values())
 
     def of_others(self, window: str) -> set[str]:
-        """Return the sites of all windows but one."""
         if window not in self._windows:
             return self._all
         return set[str]().union(*(sites for other, sites in self._windows.items() if other != window))
@@ -497,7 +492,6 @@ class Wait(NamedTuple):
     ahead: float = 0.0  # how far `since` may lie in the future; further, and the clock was set back
 
     def is_over(self, now: float) -> bool:
-        """Return True if the window has waited long enough."""
         return not -self.ahead <= now - self.since < self.pause
 
 
@@ -530,7 +524,6 @@ class RoundRobin:
         self._last: dict[str, int] = {}  # site → number of its last turn
 
     def take(self, sites: Iterable[str]) -> None:
-        """Note that a report serves these sites."""
         self._count += 1
         self._last.update(dict.fromkeys(sites, self._count))
 
@@ -571,7 +564,6 @@ class Retries:
         self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
 
     def is_resting(self, window: str) -> bool:
-        """Return True if a window is on hold."""
         return window in self._rests and self._clock() < self._rests[window].until
 
     def attempt(self, what: Notice, work: Callable[[], None], window: str | None = None) -> bool:
@@ -609,7 +601,6 @@ class Retries:
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:
-        """Drop everything about a window that is no longer kept."""
         self._rests.pop(window, None)
         for what in self._all_of(window):
             del self.open[what]

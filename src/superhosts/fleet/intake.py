@@ -47,8 +47,6 @@ def expected_kinds(settings: Settings) -> dict[int, Kind]:
 
 @dataclass
 class IntakeCounters:
-    """What happened to the sketches that arrived."""
-
     accepted: int = 0
     repeated: int = 0  # sketches received before
     refused: int = 0
@@ -105,7 +103,6 @@ class Intake:
             self._shares = Shares(store, limits)
 
     def known(self, name: str) -> Receipt | None:
-        """Return the earlier receipt for a sketch, if there is one."""
         try:
             receipt = self._store.receipt(name)
         except UsageError:
@@ -303,7 +300,6 @@ class Shares:
             raise OSError(errno.EDQUOT, text)
 
     def add(self, sketch_id: SketchId, size: int) -> None:
-        """Count a sketch that was accepted."""
         self._windows[sketch_id.site].add(sketch_id.window_name)
         self._bytes[sketch_id.site] += size
 
@@ -332,5 +328,4 @@ class Shares:
 
 
 def seconds_ahead(window: Window, now: float) -> float:
-    """Return how many seconds after `now` a window ends."""
     return window.end / SECOND - now

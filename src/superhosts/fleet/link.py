@@ -40,8 +40,6 @@ class Receipt(NamedTuple):
 
 
 class LinkSender(Protocol):
-    """An edge's end of a link."""
-
     counters: Any  # a dataclass of numbers
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
@@ -61,8 +59,6 @@ class Acceptor(Protocol):
 
 
 class LinkReceiver(Protocol):
-    """A hub's end of a link."""
-
     counters: Any  # a dataclass of numbers
 
     def run(self, acceptor: Acceptor, stop: threading.Event, ready: Callable[[], None] = ...) -> None:

@@ -46,7 +46,6 @@ class SketchId(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return f"{self.window_name}-{self.site}-{self.digest}.cube"
 
     @property
@@ -68,14 +67,12 @@ class SketchId(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, site: str, window: Window) -> SketchId:
-        """Return the sketch_id of a file that was just written."""
         with path.open("rb") as file:
             file.seek(-DIGEST, 2)
             return cls(site, window, file.read(DIGEST).hex()[:DIGITS])
 
 
 def site_of(name: str) -> str:
-    """Return the site in the name of a sketch."""
     return SketchId.parse(name).site
 
 

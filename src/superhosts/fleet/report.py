@@ -34,7 +34,6 @@ class HubRows(Sequence[Row]):
         return len(self._plain)
 
     def __getitem__(self, number: Any) -> Any:
-        """Return a row, or a list of rows for a slice."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         plain = self._plain[number]
@@ -44,8 +43,6 @@ class HubRows(Sequence[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class HubReport(Report):
-    """What a hub reports about one window."""
-
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason

@@ -61,7 +61,6 @@ class Site:
 
     @property
     def is_clock_wrong(self) -> bool:
-        """Return True if its clock differs too much from the hub's."""
         return is_wrong(self.clock)
 
 
@@ -99,19 +98,16 @@ class Roster:
         self._judge_clock(site)
 
     def accepted(self, sketch_id: SketchId) -> None:
-        """Count a sketch that was accepted."""
         with self._heard(sketch_id.site) as found:
             found.accepted += 1
             found.taken = found.seen
             found.window_end = sketch_id.window.end / SECOND
 
     def refused(self, site: str) -> None:
-        """Count a sketch that was refused."""
         with self._heard(site) as found:
             found.refused += 1
 
     def slowed(self, site: str) -> None:
-        """Count that a site was made to wait."""
         with self._heard(site) as found:
             found.slowed += 1
 
@@ -225,7 +221,6 @@ class _Account:
         self.give([most * minutes if most < math.inf else 0.0 for most in self._quota.amounts])
 
     def give(self, amounts: list[float]) -> None:
-        """Add something."""
         most = self._quota.amounts
         self.left = [min(each, has + more) for each, has, more in zip(most, self.left, amounts, strict=True)]
 
@@ -328,7 +323,6 @@ class SiteLog:
         self._has_timer = False
 
     def __call__(self, site: str, kind: str, text: str) -> None:
-        """Log a line about a site, or count it."""
         self.flush()
         with self._lock:
             subject = (site, kind)

@@ -74,26 +74,21 @@ class Grid(NamedTuple):
         return window.start // self.slide
 
     def pane(self, number: int) -> str:
-        """Return the name of a pane."""
         return window_name(Window(number * self.slide, (number + 1) * self.slide))
 
     def number_of_window(self, window: str) -> int:
-        """Return the number of a window."""
         span = parse_window_name(window)
         assert span is not None
         return span.end // self.slide - 1
 
     def window(self, number: int) -> Window:
-        """Return the window that ends with a pane."""
         end = (number + 1) * self.slide
         return Window(end - self.length, end)
 
     def panes_of(self, number: int) -> range:
-        """Return the panes of a window, oldest first."""
         return range(number + 1 - self.panes, number + 1)
 
     def windows_of(self, number: int) -> range:
-        """Return the windows that a pane is in, oldest first."""
         return range(number, number + self.panes)
 
     def neighbours(self, number: int) -> range:
@@ -109,8 +104,6 @@ class Pane(NamedTuple):
 
 
 class _Attendance(NamedTuple):
-    """The sites of a pane."""
-
     sites: set[str]
     missing: set[str]
     members: list[str]  # names of the sites' sketches
@@ -142,12 +135,10 @@ class SlidingWindows:
             self._examine(number, ())
 
     def __contains__(self, window: str) -> bool:
-        """Return True if a window is due."""
         number = self._grid.number_of_window(window)
         return number in self._due and window == self._name(number)  # or it is a pane
 
     def __len__(self) -> int:
-        """How many windows are due."""
         return len(self._due)
 
     def add(self, pane: str, sketch: Sketch, sites: Iterable[str]) -> None:
@@ -170,7 +161,6 @@ class SlidingWindows:
         return {self._name(number): self._due[number] for number in numbers}
 
     def sites_of(self, window: str) -> set[str]:
-        """Return the sites that wait for the report of a window."""
         return self._due[self._grid.number_of_window(window)]
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
@@ -215,7 +205,6 @@ class SlidingWindows:
             self._ledgers.release(self._name(number))
 
     def forget(self, age: float) -> None:
-        """Remove what was reported longer than `age` seconds ago."""
         self._ledgers.forget(age)
 
     def _name(self, number: int) -> str:
@@ -368,8 +357,6 @@ def _digest(panes: list[Pane]) -> str:
 
 
 class _Unions:
-    """Makes the unions of windows from those of panes."""
-
     def __init__(self, grid: Grid, merger: Merger) -> None:
         self.fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._grid, self._merger = grid, merger
@@ -436,7 +423,6 @@ class SlidingLedgers:
             return Ledger(issued=Issue(UNKNOWN))
 
     def write(self, window: str) -> None:
-        """Write to disk what was reported of a window."""
         write_json(self._path(window), asdict(self.get(window)))
 
     def rows(self, window: str) -> list[Any] | None:
@@ -449,7 +435,6 @@ class SlidingLedgers:
             return None
 
     def write_rows(self, window: str, rows: Iterable[Any]) -> None:
-        """Write the rows of a window to disk."""
         write_lines(self._path(window, ".jsonl"), rows)
 
     def leave_out_rows(self, window: str, reason: object) -> None:

@@ -34,8 +34,6 @@ _NOT_PLAIN = "something that this program has not made there (not a plain file)"
 
 @dataclass
 class SpoolCounters:
-    """What happened to the sketches of this edge."""
-
     spooled: int = 0
     delivered: int = 0
     refused: int = 0
@@ -166,7 +164,6 @@ class Spool:
         return not is_earlier or self.verify(path) or is_plain(path)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sketches that wait for a receipt, with their bytes."""
         return {path.name: _size(path) for path in self.waiting()}
 
     def verify(self, path: Path) -> bool:
@@ -189,7 +186,6 @@ class Spool:
         return False
 
     def backlog(self) -> tuple[int, int]:
-        """Return how many sketches wait for a receipt, and their bytes."""
         waiting = self.waiting()
         return len(waiting), sum(map(_size, waiting))
 
@@ -261,7 +257,6 @@ def _named_like_sketches(folder: Path) -> Iterator[Path]:
 
 
 def _sketches(folder: Path) -> Iterator[Path]:
-    """Return the sketches in a folder that are plain files."""
     return filter(is_plain, _named_like_sketches(folder))
 
 

@@ -124,7 +124,6 @@ class Ledger:
 
     @property
     def sites_to_report(self) -> set[str]:
-        """The sites whose sketches are in no report yet."""
         reported = set(self.issued.members if self.issued else ())
         return {SketchId.parse(name).site for name in list(self.known) if name not in reported}
 
@@ -148,7 +147,6 @@ class Ledger:
 
     @property
     def sites(self) -> set[str]:
-        """The sites in the window."""
         return {SketchId.parse(name).site for name in list(self.known)} | set(self.held)
 
 
@@ -223,7 +221,6 @@ class Quarantine:
 
     @property
     def last(self) -> list[str]:
-        """The paths of the most recent ones."""
         with self._lock:
             return list(self._last)
 
@@ -241,14 +238,10 @@ class Quarantine:
         self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))
 
 
-def _discard(_text: str) -> None:
-    """Log nothing."""
-
-
 class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
-    def __init__(self, state: Path, say: Say = _discard, times: TimeSource = THIS_MACHINE) -> None:
+    def __init__(self, state: Path, say: Say = lambda text: None, times: TimeSource = THIS_MACHINE) -> None:
         self.state, self.times = state, times
         self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
         self.lock = threading.RLock()
@@ -342,21 +335,17 @@ class WindowStore:
         return rows
 
     def windows(self) -> list[str]:
-        """Return the windows that are kept, oldest first."""
         with self.lock:
             return sorted(self._ledgers)
 
     def ledger(self, window: str) -> Ledger:
-        """Return a window's ledger."""
         with self.lock:
             return self._ledgers[window]
 
     def folder(self, window: str) -> Path:
-        """Return the folder of a window."""
         return self._windows / window
 
     def sketches(self, window: str) -> list[Path]:
-        """Return the sites' sketches of a window."""
         return sorted(path for path in self.folder(window).glob("*-*-*.cube") if _is_member(path, window))
 
     def sketch(self, name: str) -> Path | None:
@@ -365,7 +354,6 @@ class WindowStore:
         return path if is_plain(path) else None
 
     def receipt(self, name: str) -> Receipt | None:
-        """Return the earlier receipt for a sketch, if there is one."""
         window = SketchId.parse(name).window_name
         with self.lock:
             if name in self._refused:
@@ -380,18 +368,15 @@ class WindowStore:
         return {sketch_id.site: reason for sketch_id, reason in sketch_ids if sketch_id.window_name == window}
 
     def count_of(self, sketch_id: SketchId) -> int:
-        """Return how many sketches of this site the window has received."""
         with self.lock:
             known = list(self._ledgers[sketch_id.window_name].known) if sketch_id.window_name in self._ledgers else []
         return sum(SketchId.parse(name).site == sketch_id.site for name in known)
 
     def has(self, window: str) -> bool:
-        """Return True if a window is in the store."""
         with self.lock:
             return window in self._ledgers
 
     def is_past(self, window: str) -> bool:
-        """Return True if a window was retired."""
         return window not in self._ledgers and os.path.lexists(self._past / f"{window}.json")
 
     def add(self, path: Path, name: str) -> None:
@@ -419,7 +404,6 @@ class WindowStore:
         ledger.known.append(name)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Remember that a sketch was refused, and why."""
         with self.lock:
             self._refused[name] = reason
             while len(self._refused) > MAX_REFUSED:
@@ -445,7 +429,6 @@ class WindowStore:
             (self._past / f"{window}.json").unlink(missing_ok=True)
 
     def drop_sketches(self, window: str) -> None:
-        """Remove the sites' sketches that are in the union."""
         with self.lock:
             merged = set(self.ledger(window).merged)
             for path in self.sketches(window) if is_plain(self.folder(window) / UNION) else ():
@@ -481,7 +464,6 @@ class WindowStore:
                 return
 
     def write(self, window: str) -> None:
-        """Write a window's ledger to disk."""
         with self.lock:
             write_json(self.folder(window) / LEDGER, asdict(self._ledgers[window]))
 

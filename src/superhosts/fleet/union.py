@@ -158,8 +158,6 @@ class Merger:
 
 @dataclass
 class _Partial:
-    """A union in progress."""
-
     window: str
     sketch: Sketch = field(default_factory=Sketch)
     merged: set[str] = field(default_factory=set)  # names of members
@@ -180,12 +178,10 @@ class UnionBuilder:
 
     @property
     def window(self) -> str | None:
-        """The window whose union is being built."""
         return self._partial.window if self._partial else None
 
     @property
     def sites(self) -> set[str]:
-        """The sites in the union."""
         return self._partial.sketch.sites if self._partial else set()
 
     def begin(self, window: str, union: Path | None = None) -> None:
@@ -200,7 +196,6 @@ class UnionBuilder:
                 raise
 
     def missing(self, members: list[str]) -> list[str]:
-        """Return the members that are not merged yet."""
         assert self._partial is not None
         return sorted(set(members) - self._partial.merged)
 
@@ -217,7 +212,6 @@ class UnionBuilder:
         self._merge(path, trusted=False)
 
     def contains(self, members: Iterable[str]) -> None:
-        """Record that these members were part of a union."""
         assert self._partial is not None
         self._partial.merged.update(members)
 
@@ -228,7 +222,6 @@ class UnionBuilder:
         self._partial.merged.add(path.name)
 
     def take(self) -> Sketch:
-        """Return the union, and release it here."""
         assert self._partial is not None
         sketch, self._partial = self._partial.sketch, None
         return sketch

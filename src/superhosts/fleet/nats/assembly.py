@@ -69,8 +69,6 @@ DEFAULT_PATIENCE = Patience()
 
 @dataclass
 class ReceiveCounters:
-    """What the hub's link has done."""
-
     connects: int = 0
     sketches: int = 0  # merged
     chunks: int = 0
@@ -104,7 +102,6 @@ class Jobs:
         self.turns: dict[tuple[str, str], _Turn] = {}  # by purpose and site; only those in use
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run some work in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -124,7 +121,6 @@ class Jobs:
                 del self.turns[whose]
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until all work is done, or for some seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
@@ -179,7 +175,6 @@ class ReceiverContext:
             await self.give_receipt(site, receipt)
 
     def forget(self, old: float) -> None:
-        """Forget reminders from before a given time."""
         self._reminded = {receipt: at for receipt, at in self._reminded.items() if at > old}
         if len(self._reminded) > MAX_REMINDED:
             self._reminded = {}
@@ -187,8 +182,6 @@ class ReceiverContext:
 
 @dataclass
 class Assembly:
-    """The state of one sketch."""
-
     path: Path
     name: str
     site: str
@@ -211,7 +204,6 @@ class Assembly:
 
     @property
     def whole(self) -> bool:
-        """Return True if all pieces are there."""
         return self.missing == 0
 
     def fits(self, chunk: Chunk) -> bool:
@@ -219,13 +211,11 @@ class Assembly:
         return (chunk.step, chunk.size) == (self.step, self.size)
 
     def restart(self, chunk: Chunk) -> None:
-        """Begin again with other piece sizes."""
         self.step, self.size = chunk.step, chunk.size
         self.have, self.missing = bytearray(chunk.pieces), chunk.pieces
         self.path.unlink(missing_ok=True)
 
     def write(self, chunk: Chunk, data: bytes) -> None:
-        """Write a piece to its place in the file."""
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             offset = chunk.number * chunk.step
@@ -237,7 +227,6 @@ class Assembly:
             os.close(handle)
 
     def mark(self, chunk: Chunk, now: float) -> None:
-        """Count a piece that is on disk."""
         self.have[chunk.number] = 1
         self.missing -= 1
         self.touched = now
@@ -274,13 +263,11 @@ class Arrivals:
         self.held_pieces: Counter[str] = Counter()  # the number of these pieces, by site
 
     def clear(self) -> None:
-        """Forget all sketches."""
         self.assemblies.clear()
         self.held_pieces.clear()
         self.held_bytes = 0
 
     def of(self, site: str) -> list[Assembly]:
-        """Return the sketches that are arriving from a site."""
         return [each for each in self.assemblies.values() if each.site == site]
 
     def has(self, site: str, size: int, instead: Assembly | None = None) -> bool:
@@ -487,7 +474,6 @@ class Assembler:
         return True
 
     async def _deliver_again(self, message: Msg, pause: float) -> None:
-        """Let the server deliver a piece again after some seconds."""
         await self._context.publish(message.reply, AGAIN % int(pause * SECOND))
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
@@ -586,7 +572,6 @@ class Assembler:
 
 
 def _deliveries(message: Msg) -> int:
-    """Return how often the server has delivered a piece."""
     try:
         return max(1, message.metadata.num_delivered)
     except (nats.errors.Error, ValueError):  # not a reply address of the server

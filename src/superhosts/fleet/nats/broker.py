@@ -76,8 +76,6 @@ class Tls:
 
 @dataclass
 class BrokerCounters:
-    """What happened to the broker."""
-
     restarts: int = 0  # times that it crashed and was restarted
     reloads: int = 0  # times that it reloaded changed sites or certificates
 
@@ -122,7 +120,6 @@ class Broker:
 
     @property
     def exposed(self) -> bool:
-        """Return True if other machines can reach it."""
         return not is_loopback(self._host)
 
     @property
@@ -132,7 +129,6 @@ class Broker:
 
     @property
     def sites(self) -> dict[str, str]:
-        """The enrolled sites and their public keys."""
         return read_sites(self.folder)
 
     def admitted(self) -> frozenset[str] | None:
@@ -199,7 +195,6 @@ class Broker:
             self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
-        """End it: with SIGTERM, then with SIGKILL."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -426,7 +421,6 @@ def find_server() -> Path:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT."""
     host, colon, port = text.rpartition(":")
     matched = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
@@ -436,7 +430,6 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach a server on this address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
@@ -445,7 +438,6 @@ def is_loopback(host: str) -> bool:
 
 
 def tls_config(tls: Tls) -> dict[str, Any]:
-    """Return the TLS part of the server's configuration."""
     for path in (tls.cert, tls.key, *([tls.ca] if tls.ca else [])):
         if not os.access(path, os.R_OK):
             raise UsageError(f"{path}: cannot be read (a file for the broker's TLS)")
@@ -454,7 +446,6 @@ def tls_config(tls: Tls) -> dict[str, Any]:
 
 
 def free_port(host: str) -> int:
-    """Return a port that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))

@@ -75,19 +75,16 @@ class NatsOptions:
         self.context()
 
     def _option(self, name: str) -> str:
-        """Return the name of an option on the command line."""
         if self.up:
             return "--up" if name == "nats" else f"--up-{name.removeprefix('tls_')}"
         return f"--{name.replace('_', '-')}"
 
     @property
     def secrets(self) -> list[Path]:
-        """The files that only their owner should be able to read."""
         return [path for path in (self.creds, self.nkey, self.tls_key) if path is not None]
 
     @property
     def urls(self) -> list[str]:
-        """The addresses as a list."""
         texts = [text.strip() for text in self.url.split(",") if text.strip()]
         return [text if "://" in text else f"nats://{text}" for text in texts] or [self.url]
 
@@ -98,7 +95,6 @@ class NatsOptions:
 
     @property
     def wants_tls(self) -> bool:
-        """Return True if the connection must use TLS."""
         return any((self.tls_ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
 
     def context(self) -> ssl.SSLContext | None:
@@ -129,7 +125,6 @@ def hide_password(url: str) -> str:
 
 
 def _is_address(url: str) -> bool:
-    """Return True if an address is valid."""
     try:
         parts = urlsplit(url)
         (parts.hostname or "").encode("idna")
@@ -163,7 +158,6 @@ class Token:
     ca: str | None = None  # certificates (PEM) that the hub's is checked with; None: those of the edge's system
 
     def encode(self) -> str:
-        """Return the token as text."""
         content: dict[str, Any] = {"site": self.site, "url": self.url, "seed": self.seed, "ca": self.ca}
         content["key"] = None if self.key is None else base64.b64encode(self.key).decode()
         packed = zlib.compress(json.dumps(content).encode(), 9)
@@ -227,7 +221,6 @@ def _text(content: dict[str, Any], name: str) -> str:
 
 
 def make_key() -> tuple[str, str]:
-    """Return a new user's secret seed and public key."""
     nkeys = _nkeys()
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     return seed.decode(), nkeys.from_seed(bytearray(seed)).public_key.decode()
@@ -257,8 +250,6 @@ JOIN_FOLDER = "join"  # in an edge's spool: the content of its token
 
 
 class TokenFiles(NamedTuple):
-    """The files of a token."""
-
     nkey: Path
     ca: Path | None
 
@@ -277,7 +268,6 @@ def write_token_files(token: Token, spool: Path) -> TokenFiles:
 
 
 def _put(path: Path, data: bytes | None) -> None:
-    """Give a file this content; None: remove it."""
     if data is None:
         path.unlink(missing_ok=True)
         return

@@ -86,12 +86,10 @@ def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[s
 
 
 def seed_of(folder: Path, site: str) -> Path:
-    """Return the file of a site's secret key."""
     return folder / "seeds" / f"{site}.nk"
 
 
 def token_of(folder: Path, site: str) -> Path:
-    """Return the file of a site's token."""
     return folder / "seeds" / f"{site}.token"
 
 
@@ -113,7 +111,6 @@ def unenroll(folder: Path, site: str) -> None:
 
 
 def read_sites(folder: Path) -> dict[str, str]:
-    """Return the enrolled sites and their public keys."""
     path = folder / SITES
     try:
         content = read_json(path)
@@ -127,8 +124,6 @@ def read_sites(folder: Path) -> dict[str, str]:
 
 
 class Outgoing(NamedTuple):
-    """A key that was replaced."""
-
     key: str
     until: float  # seconds since 1970
 
@@ -232,7 +227,6 @@ def _account(site: str, keys: list[str]) -> dict[str, Any]:
 
 
 def open_private(path: Path) -> IO[bytes]:
-    """Open a file for writing that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
@@ -255,15 +249,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class HubAddress(NamedTuple):
-    """How edges reach a hub."""
-
     url: str
     ca: Path | None  # certificates that its own is checked with
     guessed: bool  # True if nobody has said what edges call this machine
 
     @property
     def is_local(self) -> bool:
-        """Return True if the address is that of this machine to itself."""
         return any(name in self.url for name in ("://127.", "://localhost:", "://[::1]"))
 
 
@@ -292,7 +283,6 @@ def save_hub_address(folder: Path, address: str | None, ca: Path | None) -> None
 
 
 def make_token(site: str, seed: Path, reach: HubAddress, key: bytes | None) -> Token:
-    """Return the token of a site."""
     try:
         ca = None if reach.ca is None else reach.ca.read_text("ascii")
     except OSError as error:

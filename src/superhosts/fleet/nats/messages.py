@@ -34,8 +34,6 @@ _TIME = re.compile(r"[0-9]{1,19}")
 
 
 class Spooled(NamedTuple):
-    """What waits at an edge."""
-
     sketches: int
     bytes: int
 

@@ -102,7 +102,6 @@ class Identity(NamedTuple):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The identity as stored at the server."""
         return {"superhosts-hub": self.mark, "superhosts-host": self.host}
 
     @classmethod
@@ -332,7 +331,6 @@ class Questions:
         self._missing.get(site, {}).pop(name, None)
 
     def forget(self, old: float) -> None:
-        """Forget names that were first asked for before a given time."""
         for site, names in list(self._missing.items()):
             self._missing[site] = {name: at for name, at in names.items() if at > old}
             if not self._missing[site]:
@@ -352,8 +350,6 @@ class Questions:
 
 
 class NatsReceiver:
-    """Receives the sketches of all sites."""
-
     def __init__(
         self,
         options: NatsOptions,

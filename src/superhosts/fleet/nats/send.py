@@ -60,7 +60,6 @@ class CongestionWindow:
         self._free = asyncio.Event()
 
     async def take(self) -> None:
-        """Wait until one more piece may be sent."""
         while self._used >= int(self._limit):
             self._free.clear()
             await self._free.wait()
@@ -89,8 +88,6 @@ BUSY = 10167  # error code for more pieces at once than the server buffers for a
 
 @dataclass
 class SendCounters:
-    """What an edge's link has done."""
-
     connects: int = 0
     sketches: int = 0  # sent completely, as confirmed by the server
     chunks: int = 0
@@ -103,8 +100,6 @@ class SendCounters:
 
 @dataclass
 class _Progress:
-    """The state of a sketch that this process is sending."""
-
     attempt: str = "0"  # a sketch that is sent again needs a new mark, or the server drops it as a duplicate
     resends: int = 0
     due: float = 0.0
@@ -149,8 +144,6 @@ class _UnreadableError(Exception):
 
 
 class NatsSender:
-    """Sends one site's sketches."""
-
     def __init__(
         self,
         options: NatsOptions,
@@ -201,8 +194,6 @@ class NatsSender:
 
 
 class _Session:
-    """The work over one connection."""
-
     def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
         self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
@@ -295,7 +286,6 @@ class _Session:
             self._wake.set()
 
     async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
-        """Send one piece until the server has stored it."""
         attempt = self._progress[chunk.name].attempt
         loop = asyncio.get_running_loop()
         misses, pause, took = 0, 0.2, None
@@ -379,7 +369,6 @@ class _Session:
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
-        """Do what a receipt requires."""
         state = self._progress.setdefault(receipt.name, _Progress())
         if receipt.verdict == RESEND:
             if state.sending:
@@ -401,7 +390,6 @@ class _Session:
         self._wake.set()
 
     def _complain(self, text: str) -> None:
-        """Handle an error that the server reports."""
         if "permissions violation" in text.lower() and not self._denied.done():
             self._denied.set_result(text)
 
