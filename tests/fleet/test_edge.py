@@ -18,10 +18,10 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, EdgeTiming, Position, check_settings
 from superhosts.fleet.spool import Spool
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Source, SourceCounters
 from traffic import content

@@ -33,20 +33,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.device import thread_count
-from superhosts.core.durable import is_plain, make_folder, read_json, set_aside, write_json
+from superhosts.core.files import is_plain, make_folder, read_json, rename_durably, set_aside, write_json
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
-from superhosts.core.replacing import rename_durably
 from superhosts.core.text import counted
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.output.rows import Row, make_rows
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.header import Entry
@@ -575,7 +574,7 @@ def _worker_check(probe: str, token: str, sample: str | None) -> Callable[[], di
         from pathlib import Path
 
         try:
-            from superhosts._version import __version__ as version
+            from superhosts import __version__ as version
         except ImportError:
             return {"version": None}
         try:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import read_state, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
@@ -34,11 +34,11 @@ from superhosts.fleet.spool import Spool
 from superhosts.output.base import Destination, Report
 from superhosts.output.fanout import Destinations
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.pipeline.windows import Jump
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 from superhosts.sources.input import COMPRESSED

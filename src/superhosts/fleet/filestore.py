@@ -16,8 +16,15 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from superhosts.core.durable import copy_synced, remove_or_set_aside, set_aside, write_json
-from superhosts.core.replacing import open_fresh, rename_durably, sync
+from superhosts.core.files import (
+    copy_synced,
+    open_fresh,
+    remove_or_set_aside,
+    rename_durably,
+    set_aside,
+    sync,
+    write_json,
+)
 from superhosts.cubefile.container import MAGIC
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.files import BLOCK_BYTES, file_system

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from superhosts.core.durable import is_plain
 from superhosts.core.fields import UNKNOWN
+from superhosts.core.files import is_plain
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.histogram import Durations
 from superhosts.core.pairs import HostKeys, Part, Window, numbers_to_array
-from superhosts.core.results import SuperHosts
-from superhosts.core.resulttables import plain_host
-from superhosts.core.selection import Selection
+from superhosts.core.profile import Durations
+from superhosts.core.results import Selection, SuperHosts, plain_host
 from superhosts.core.text import counted
 from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.output.base import Report
 from superhosts.output.rows import Row, known_peers, make_rows
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
 from superhosts.sketch.unanswered import searched

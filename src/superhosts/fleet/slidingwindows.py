@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.durable import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
@@ -31,7 +31,7 @@ from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Members, Reporter
 from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, revision_after
 from superhosts.fleet.union import Merger
-from superhosts.pipeline.panes import PaneQueue
+from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 FOLDER = "sliding"

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import (
+from superhosts.core.files import (
     copy_synced,
     is_plain,
     is_plain_folder,
@@ -34,11 +34,12 @@ from superhosts.core.durable import (
     make_private,
     parse_json,
     read_lines,
+    rename_durably,
     set_aside,
+    sync_folder,
     write_json,
 )
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of

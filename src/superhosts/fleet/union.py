@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.durable import is_plain
-from superhosts.core.histogram import Durations
+from superhosts.core.files import is_plain
+from superhosts.core.profile import Durations
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.archive import Archive

@@ -24,7 +24,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.files import remove_or_set_aside
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size

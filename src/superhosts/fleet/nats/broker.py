@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say

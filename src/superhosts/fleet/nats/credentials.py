@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from superhosts.core.durable import make_folder
-from superhosts.core.replacing import replacing, sync_folder
+from superhosts.core.files import make_folder, replacing, sync_folder
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.fleet.names import check_site
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt

@@ -32,7 +32,7 @@ from nats.js.api import (
 )
 from nats.js.errors import APIError, NotFoundError
 
-from superhosts.core.durable import read_json, remove_or_set_aside, write_json
+from superhosts.core.files import read_json, remove_or_set_aside, write_json
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import OutputError, UsageError
