@@ -24,10 +24,17 @@ if TYPE_CHECKING:
     from superhosts.core.results import SuperHost, SuperHosts
     from superhosts.detectors.base import Detector
     from superhosts.detectors.cbaa import Cbaa
-    from superhosts.detectors.columnsketch import ThresholdWarning
     from superhosts.detectors.cube import Cube, Geometry
     from superhosts.detectors.exact import Exact
-    from superhosts.errors import GeometryError, InputError, MergeError, SketchFileError, SuperhostsError, UsageError
+    from superhosts.errors import (
+        GeometryError,
+        InputError,
+        MergeError,
+        SketchFileError,
+        SuperhostsError,
+        ThresholdWarning,
+        UsageError,
+    )
     from superhosts.lab.calibration import Calibration
     from superhosts.lab.comparing import Comparison, compare
     from superhosts.lab.judging import calibrate
@@ -40,9 +47,9 @@ if TYPE_CHECKING:
     from superhosts.lab.rivals.rgs import Rgs
     from superhosts.lab.rivals.spreadsketch import SpreadSketch
     from superhosts.lab.rivals.vbfa import Vbfa
+    from superhosts.lab.scan import scan
     from superhosts.pipeline.network import Network
     from superhosts.pipeline.scan import Scan
-    from superhosts.pipeline.scanning import scan
     from superhosts.pipeline.settings import Settings
     from superhosts.sketch.sketch import Sketch, load
     from superhosts.sketch.uniting import union
@@ -78,7 +85,7 @@ _MODULES = {  # the module that defines each public name
     "SuperHost": "core.results",
     "SuperHosts": "core.results",
     "SuperhostsError": "errors",
-    "ThresholdWarning": "detectors.columnsketch",
+    "ThresholdWarning": "errors",
     "UsageError": "errors",
     "Vbfa": "lab.rivals.vbfa",
     "Window": "core.pairs",
@@ -88,7 +95,7 @@ _MODULES = {  # the module that defines each public name
     "own_key": "core.keys",
     "union": "sketch.uniting",
     "plan": "lab.plans",
-    "scan": "pipeline.scanning",
+    "scan": "lab.scan",
     "synth": "sources.synthetic.writing",
 }
 

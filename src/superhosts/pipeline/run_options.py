@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from superhosts.core import defaults
 from superhosts.core.units import SECOND, parse_duration
-from superhosts.detectors.registry import DETECTORS
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows.held import LIMITS, Limits
 from superhosts.sources.ahead import Clock
@@ -61,7 +60,7 @@ def scan_options(
     it matters who opened, because that is decided window by window.
     """
     live = any(source.live for source in sources)
-    can_join = "merge" not in DETECTORS[settings.detector].broken_laws and settings.memory_total is None
+    can_join = "merge" not in settings.kind.broken_laws and settings.memory_total is None
     can_join = can_join and not settings.has_contacts
     return RunOptions(
         grace=grace if live and settings.window != "all" else None,

@@ -214,7 +214,7 @@ class Scan:
         reached = f" ({counted(packets, 'packet')}, {counted(pairs, 'pair')})" if self._has_begun else ""
         memory = settings.geometry or format_size(parse_size(settings.memory))
         slide = f" by {settings.slide}" if settings.slides else ""
-        words = [inputs, f"window {settings.window}{slide}", f"{settings.detector} {memory}", settings.device]
+        words = [inputs, f"window {settings.window}{slide}", f"{settings.kind.name} {memory}", settings.device]
         return f"<Scan: {', '.join(words)}; {state}{reached}>"
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from superhosts.core import defaults
+from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
@@ -30,7 +31,7 @@ def scan(
     top: int | None = None,
     window: str | None = None,
     slide: str = "",
-    detector: str = "cube",
+    detector: str | type[Detector] = "cube",
     memory: str | int = defaults.MEMORY,
     geometry: str = "",
     exact: bool | Literal["on", "off"] | None = None,
