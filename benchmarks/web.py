@@ -61,7 +61,7 @@ def main() -> None:
         measure_page(report, Path(folder), options)
         measure_detection(report, Path(folder), options)
     print("\n" + report.table())
-    name = f"web{'-quick' if options.quick else ''}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"web{'-quick' if options.quick else ''}-{report.place}"
     for written in report.write(options.results, name, title="The dashboard"):
         print(written)
 
@@ -94,7 +94,7 @@ def measure_page(report: Report, folder: Path, options: argparse.Namespace) -> N
     from browsing import Visit, chromium
     from dashboards import report as window_of
     from dashboards import row, serving
-    from superhosts.core.selection import Selection
+    from superhosts.core.results import Selection
     from superhosts.ui.views.board import Board
     from superhosts.ui.views.view import View
 

@@ -37,8 +37,8 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cube.filling import fill
-    from superhosts.jit.compiled import is_cold
+    from superhosts.detectors.cube.fill import fill
+    from superhosts.jit.cache import is_cold
     from superhosts.lab.rivals.rgs import write
 
     tests = str(Path(__file__).parent)
@@ -157,7 +157,7 @@ def exports(folder: Path) -> Iterator[Step]:
 def _receive(datagrams: list[bytes]) -> None:
     """Receive datagrams on a port."""
     from processes import free_port
-    from superhosts.sources.opening import open_input
+    from superhosts.sources.open import open_input
     from udp import send
 
     port = free_port()
@@ -365,10 +365,10 @@ def _detectors(folder: Path) -> Iterator[Step]:
 
 
 def _rivals(folder: Path) -> Iterator[Step]:
-    from lab import test_dcds as dcds
+    from lab import test_rivals as rivals
 
-    yield from detectors(folder, RIVALS)
-    yield from cases(folder, dcds.test_the_search_finds_what_all_combinations_give)
+    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
     made = ["--flows", "9k", "--packets", "20k", "--json"]
     yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")
     yield run("bench", *made, "--memory", "2MiB")

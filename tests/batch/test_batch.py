@@ -31,9 +31,9 @@ from superhosts.fleet.cluster.cluster import check_workers, connect
 from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
 from superhosts.fleet.cluster.tasks import Result, Task, run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture_reader import BLOCK_PACKETS
-from superhosts.sources.finding import FoundFile
-from superhosts.sources.opening import list_files
+from superhosts.sources.capture import BLOCK_PACKETS
+from superhosts.sources.files import FoundFile
+from superhosts.sources.open import list_files
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -290,7 +290,7 @@ from superhosts.fleet.cluster.cluster import connect
 from superhosts.fleet.cluster.run import Batch, prepare
 from superhosts.fleet.cluster.tasks import run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import list_files
+from superhosts.sources.open import list_files
 
 gate, address, captures, work = sys.argv[1:]
 
@@ -629,8 +629,7 @@ def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> 
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
     (tmp_path / "none" / "superhosts" / "__init__.py").write_text("raise ImportError")
     (tmp_path / "old" / "superhosts").mkdir(parents=True)
-    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("")
-    (tmp_path / "old" / "superhosts" / "_version.py").write_text("__version__ = '0.0.1'")
+    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("__version__ = '0.0.1'")
     with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own:
         common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", own.scheduler_address]
         with connect(own.scheduler_address, timeout=DEADLINE) as client, pytest.raises(UsageError, match="no workers"):

@@ -19,7 +19,7 @@ from commands import Run
 from gpus import Driver, machine_with
 from stand_in import StandIn
 from superhosts.cli import _checks as checks
-from superhosts.jit.compiled import distrusted
+from superhosts.jit.cache import distrusted
 from traffic import talk, write
 
 NAMES = [
@@ -228,7 +228,7 @@ import numpy as np
 from hostgpu import host_gpu
 from superhosts.cli import _checks as checks
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.cube.stages import make_on_gpu
+from superhosts.detectors.cube.engine import make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu
 from superhosts.detectors.gpu import code
 from superhosts.pipeline.settings import Settings

@@ -30,8 +30,8 @@ from crowd import DEADLINE, Call, together, while_others_work
 from superhosts.core import device
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.engines.tuning import GpuTuning, Tuning
-from superhosts.pipeline.scanning import scan
+from superhosts.detectors.engines.base import GpuTuning, Tuning
+from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import DETECTORS
 from traffic import three_windows, write
 from tuned import tuned

@@ -15,7 +15,7 @@ from hostgpu import host_gpu
 from superhosts.core.hashing import make_key
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.code import MOST_FILES, Kernel, kind_of
-from superhosts.jit import compiling
+from superhosts.jit import compilation
 
 FACTOR = 3
 
@@ -128,11 +128,11 @@ def test_without_a_place_to_write_kernels_are_compiled_in_every_process(compiler
 
 def test_compiling_is_announced_and_loading_is_not(load):
     said: list[str] = []
-    compiling.before_compiling(lambda: said.append("first"))
+    compilation.before_compiling(lambda: said.append("first"))
     load()
-    compiling.before_compiling(lambda: said.append("second"))
+    compilation.before_compiling(lambda: said.append("second"))
     load()
-    compiling.before_compiling(lambda: None)
+    compilation.before_compiling(lambda: None)
     assert said == ["first"]
 
 
@@ -146,8 +146,8 @@ def test_types_of_arguments_are_told_apart():
 
 REAL = """
 import sys
-from superhosts.jit.compiled import stamp_of
-from superhosts.detectors.cube import Geometry, cuda, cudasearch
+from superhosts.jit.cache import stamp_of
+from superhosts.detectors.cube import Geometry, cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals import dcds_cuda as dcds
@@ -166,8 +166,8 @@ made = [
     kernels.make_sum_zeros(tuple(geometry.edges), ON_GPU)[0],
     kernels.make_measure(cuda.make_column_of(geometry, True), cuda.make_read(geometry), 3, 64),
     kernels.make_merge(256),
-    cudasearch.make_list_candidates(geometry, ON_GPU)[0],
-    cudasearch.make_verify(geometry, ON_GPU)[0],
+    cuda.make_list_candidates(geometry, ON_GPU)[0],
+    cuda.make_verify(geometry, ON_GPU)[0],
     dcds.clear_hot_counts,
     dcds.make_list_hot(DcdsGeometry()),
     dcds.make_combine(DcdsGeometry(), ON_GPU)[0],

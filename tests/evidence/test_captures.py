@@ -15,12 +15,10 @@ from evidence.test_sampling import all_count, batch_of
 from places import DATA
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import Addresses, Network, PacketBatch, Part
-from superhosts.sketch.evidence.patterns import UNKNOWN
-from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.evidence.sampling import OpenSample
-from superhosts.sketch.evidence.verdicts import Judge
+from superhosts.sketch.evidence.patterns import UNKNOWN, Judge
+from superhosts.sketch.evidence.sample import Evidence, OpenSample
 from superhosts.sources.base import Wants
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 SWEEP, SCAN, FLOOD, NOISE = "prefix sweep", "horizontal scan", "DDoS or flash crowd", "scanned by many"
 CLIENT, WEB, DNS, P2P = "client, proxy or NAT", "web server", "reflector or resolver", "peer-to-peer"

@@ -9,7 +9,7 @@ import naive_rivals
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.lab.rivals.pairsample import Geometry, PairSample
 from tuned import tuned
 

@@ -61,6 +61,18 @@ def test_order_repetition_batches_and_clear(name):
         assert content(rival) == once
 
 
+@pytest.mark.parametrize("name", RIVALS)
+def test_wide_peers(name):
+    """Peers of one and of two words; those below 2^32 are the same in every width."""
+    shape = zipf()
+    wide = shape.peers.astype(np.uint64)
+    assert content(fed(name, shape.hosts, wide)) == content(fed(name, shape.hosts, shape.peers))
+    two = np.stack([np.zeros_like(wide), wide], axis=1)
+    assert content(fed(name, shape.hosts, two)) == content(fed(name, shape.hosts, shape.peers))
+    for other in (wide << np.uint64(20), np.stack([wide, wide], axis=1)):
+        assert content(fed(name, shape.hosts, other)) != content(fed(name, shape.hosts, shape.peers))
+
+
 @pytest.mark.parametrize("name", MERGING)
 def test_merging_equals_having_seen_both_streams(name):
     for shape in (zipf(), all_equal()):

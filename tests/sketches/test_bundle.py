@@ -15,11 +15,11 @@ from cubes import dense_cube
 from forging import forge, frame, take_apart
 from superhosts.core.pairs import HostFormat
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
-from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
+from superhosts.detectors.cbaa.addressing import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.errors import DifferenceError, MergeError, SketchFileError, UsageError, VersionError
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.header import read_header
-from superhosts.sketch.queries import estimate_in_file
 from taken import little_memory
 from traffic import content
 

@@ -25,7 +25,7 @@ def in_words(error: Exception) -> str:
 def _python() -> Answer:
     import platform
 
-    from superhosts._version import __version__
+    from superhosts import __version__
 
     return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
@@ -120,7 +120,7 @@ def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled_code() -> Answer:
-    from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.cube.fill import fill
 
     return describe_code(fill)
 
@@ -129,7 +129,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.jit.compiled import WAY_OUT, cache_folder, distrusted, is_cold
+    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
@@ -295,8 +295,8 @@ def _capturing() -> Answer:
     """Open a packet socket as a live capture does; nothing is captured."""
     from superhosts.errors import InputError
     from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
-    from superhosts.sources.livecapture.interfaces import interface_names
-    from superhosts.sources.livecapture.sockets import open_socket
+    from superhosts.sources.livecapture.ring import open_socket
+    from superhosts.sources.livecapture.source import interface_names
 
     try:
         open_socket("live:").close()

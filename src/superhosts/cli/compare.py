@@ -34,7 +34,7 @@ from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destinations
 from superhosts.output.terminal import OutputConsole
 from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.synthetic.traffic import Traffic
 
 COSTS = ("err", "held", "M/s", "ms", "MiB", "file")

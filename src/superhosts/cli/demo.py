@@ -21,7 +21,7 @@ from superhosts.errors import OutputError
 from superhosts.output.opening import OutputOptions, open_destinations
 from superhosts.output.table import interval, peers_text
 from superhosts.output.terminal import OutputConsole
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 
 def demo(options: Demo) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError
@@ -21,8 +22,8 @@ from superhosts.fleet.receipts import Say
 from superhosts.output.base import Destination, Report
 from superhosts.output.fanout import Destinations
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import WindowResult
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.pipeline.builder import WindowResult
+from superhosts.sketch.evidence.patterns import judge_of
 
 MAX_WAITING = 100  # reports
 RECENT_WINDOWS = 1000  # windows whose reports are remembered
@@ -64,12 +65,20 @@ class LocalRows:
                 self._destinations.write(self._waiting[0])
             except (OSError, OutputError) as error:
                 if not self._failed:
-                    self._say(f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window")
+                    self._say(
+                        Notice(
+                            f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window",
+                            "rows-not-written",
+                            WARNING,
+                        )
+                    )
                 self._failed = True
                 return
             self._waiting.popleft()
         if self._failed:
-            self._say("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""))
+            self._say(
+                Notice("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""), "recovered")
+            )
         self._failed = False
 
     def finish(self, on_error: Callable[[OutputError], None]) -> None:

@@ -10,8 +10,8 @@ from superhosts.core.text import setting
 from superhosts.detectors.base import Detector
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
-from superhosts.pipeline import scanning
 from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import scan as scan_inputs
 
 Arguments = ParamSpec("Arguments")
 
@@ -39,4 +39,4 @@ def _with_rivals(scan: Callable[Arguments, Scan]) -> Callable[Arguments, Scan]:
     return run
 
 
-scan = _with_rivals(scanning.scan)
+scan = _with_rivals(scan_inputs)

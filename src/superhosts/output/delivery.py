@@ -18,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import ClassVar
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
 from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind
@@ -147,8 +148,8 @@ class Delivery(Destination):
         dropped = self._outbox.dropped + self.refused
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
-    def _finish(self) -> str:
-        """Wait for the queue, stop the thread, and return what was not delivered, for people."""
+    def _finish(self) -> Notice | None:
+        """Wait for the queue, stop the thread, and return what was not delivered."""
         keeps = self.run.endless and self._outbox.folder is not None
         self._ending.set()
         self._wake.set()
@@ -173,7 +174,9 @@ class Delivery(Destination):
             waiting = 0
         texts = [f"{counted(waiting, 'report')} NOT DELIVERED{where}"] if waiting else []
         texts += [f"{counted(lost, 'report')} LOST"] if lost and not keeps else []
-        return f"{self.name}: {', '.join(texts)}" if texts else ""
+        if not texts:
+            return None
+        return Notice(f"{self.name}: {', '.join(texts)}", "not-delivered" if waiting else "lost", WARNING)
 
     def _run(self) -> None:
         pause = self._options.first_pause
@@ -209,7 +212,13 @@ class Delivery(Destination):
         except (TemporaryError, OSError) as error:
             self.counters.failures += 1
             if not self._failed:
-                self._say(f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying")
+                self._say(
+                    Notice(
+                        f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying",
+                        "not-take",
+                        WARNING,
+                    )
+                )
             self._failed = True
             self._outbox.release()
             return getattr(error, "after", 0.0)
@@ -218,11 +227,17 @@ class Delivery(Destination):
             self.refused += 1
             if self.refused % TOLD == 1:
                 what = reason_of(error) if isinstance(error, PermanentError) else internal_error(error)
-                self._say(f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}")
+                self._say(
+                    Notice(
+                        f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}",
+                        "refuses",
+                        WARNING,
+                    )
+                )
         else:
             self.delivered += 1
             if self._failed:
-                self._say(f"{self.name} takes reports again")
+                self._say(Notice(f"{self.name} takes reports again", "recovered"))
             self._failed = False
         self._outbox.remove(item)
         return None
@@ -235,7 +250,11 @@ class Delivery(Destination):
             self.counters.failures += 1
             if not self._repeat_failed:
                 what = reason_of(error) if isinstance(error, TemporaryError | PermanentError | OSError) else repr(error)
-                self._say(f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying")
+                self._say(
+                    Notice(
+                        f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying", "not-take", WARNING
+                    )
+                )
             self._repeat_failed = True
         else:
             self._repeat_failed = False
@@ -244,4 +263,4 @@ class Delivery(Destination):
         dropped = self._outbox.dropped
         if dropped and (not self._told or dropped >= self._told + TOLD):
             self._told = dropped
-            self._say(f"{self.name}: its queue is full; reports LOST so far: {dropped}")
+            self._say(Notice(f"{self.name}: its queue is full; reports LOST so far: {dropped}", "lost", WARNING))

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from superhosts.core.durable import hold_folder, is_plain, parse_json, set_aside_and_report
-from superhosts.core.replacing import replacing, sync_folder
+from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError
 from superhosts.output.batches import Batch
 
@@ -197,12 +197,18 @@ class Outbox:
             except OSError as error:
                 reason = error.strerror or str(error)
                 if not self._trouble:
-                    self._say(f"{self.folder}: cannot be written: {reason}; reports WAIT IN MEMORY until it can")
+                    self._say(
+                        Notice(
+                            f"{self.folder}: cannot be written: {reason}; reports WAIT IN MEMORY until it can",
+                            "wait-in-memory",
+                            WARNING,
+                        )
+                    )
                 self._trouble = reason
                 return
             item.data = None
         if self._trouble:
-            self._say(f"{self.folder}: written again")
+            self._say(Notice(f"{self.folder}: written again", "recovered"))
             self._trouble = ""
 
     def _trim(self) -> None:
@@ -231,7 +237,13 @@ class Outbox:
             try:
                 self._path(item).unlink(missing_ok=True)
             except OSError as error:
-                self._say(f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN")
+                self._say(
+                    Notice(
+                        f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN",
+                        "again",
+                        WARNING,
+                    )
+                )
 
     def _set_aside(self, item: Item, error: Exception) -> None:
         """Set a file aside that cannot be read or is damaged."""
@@ -241,4 +253,4 @@ class Outbox:
             try:
                 set_aside_and_report(self._path(item), f"cannot be read ({error})", self._say)
             except OutputError as failed:
-                self._say(str(failed))
+                self._say(Notice(str(failed), "trouble", WARNING))

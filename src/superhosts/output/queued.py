@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError
 from superhosts.output.background import Background
 from superhosts.output.base import Destination, Report
@@ -30,12 +31,14 @@ class Queued(Destination):
         self._is_read = self._background.submit(lambda: self._inner.write(report))
         trouble = self._background.trouble
         state = "is NOT READ" if trouble is None else f"does NOT TAKE reports ({trouble})"
+        event = "not-read" if trouble is None else "not-take"
         if was_read and not self._is_read:
-            self._say(f"{self.name} {state}: reports for it wait in memory, the other destinations continue")
+            text = f"{self.name} {state}: reports for it wait in memory, the other destinations continue"
+            self._say(Notice(text, event, WARNING))
         elif self._is_read and not was_read:
-            self._say(f"{self.name} takes reports again{self._lost()}")
+            self._say(Notice(f"{self.name} takes reports again{self._lost()}", "recovered"))
         elif self._background.dropped and self._background.dropped % 100 == 1:
-            self._say(f"{self.name} {state}{self._lost()}")
+            self._say(Notice(f"{self.name} {state}{self._lost()}", event, WARNING))
 
     def _lost(self) -> str:
         lost = self._background.dropped

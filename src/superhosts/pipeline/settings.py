@@ -10,11 +10,11 @@ from typing import Any
 
 from superhosts.core import defaults
 from superhosts.core.device import check_cpu_only, check_device, thread_count
+from superhosts.core.fields import NAME_RULE, is_name
 from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.lens import Lens, parse_ports, parse_protocols
-from superhosts.core.names import NAME_RULE, is_name
 from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
@@ -23,8 +23,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
-from superhosts.pipeline.panes import MORE_SKETCHES
-from superhosts.sketch.evidence import sample, sampling
+from superhosts.sketch.evidence import sample
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -45,6 +44,9 @@ LATER_FINGERPRINT = {
     "evidence_pairs": defaults.EVIDENCE_PAIRS,
 }
 MOST_PANES = 10_000  # of a window: each may take a sketch
+# Sketches in memory while windows overlap (sliding.py)
+MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
+MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open
 PEERS = ("any", *CONTACTS)
 BY = ("address", "address-port")
 
@@ -254,7 +256,7 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
-        samples = 2 * sampling.memory_of(self.evidence_pairs) if self.evidence else 0
+        samples = 2 * sample.memory_of(self.evidence_pairs) if self.evidence else 0
         filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
         others = self.most_sketches - filled
         return sum(self._memory(part) * (3 * filled + 2 * others) // 2 + caches for part in self.parts) + (

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from superhosts.core.pairs import IPV4, Addresses, Batches
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.storing import Place

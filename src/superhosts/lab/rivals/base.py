@@ -17,23 +17,37 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.accepted import ColumnData
+from superhosts.core.columns.readers import ColumnData
 from superhosts.core.defaults import MEMORY
 from superhosts.core.device import check_cpu_only, choose_device, gpus_of
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.units import format_size
-from superhosts.detectors.arguments import as_pairs, check_count, check_no_conflict, check_threads, check_threshold
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines
-from superhosts.detectors.engines.transfer import to_host
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.arguments import (
+    as_pairs,
+    check_count,
+    check_no_conflict,
+    check_threads,
+    check_threshold,
+    host_column,
+    is_one_host,
+)
+from superhosts.detectors.engines.base import (
+    Arrays,
+    Counts,
+    CrowdedError,
+    Engine,
+    Plan,
+    SeveralEngines,
+    Tuning,
+    Words,
+    to_host,
+)
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.hostcolumns import host_column, is_one_host
 from superhosts.detectors.plan import SLACK
 from superhosts.errors import MergeError, ThresholdWarning
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches where the search is by threshold; below it is mostly noise

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel
 from superhosts.core.hashing import MAX_ARRAYS, Key, pair_hash
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.arrays import Counts, Words
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Engine, Plan
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.plan import check_limits, prefix_test, zero_limit
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import ColumnRival
 
 ADDRESSES = 1 << 32

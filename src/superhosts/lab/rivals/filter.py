@@ -20,11 +20,11 @@ from superhosts.core.results import UNBOUNDED
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
 from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
 

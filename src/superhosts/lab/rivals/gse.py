@@ -18,13 +18,12 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan, Sums
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import EngineRival, Mangled, as_words, plain_columns
 from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
 

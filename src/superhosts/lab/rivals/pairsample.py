@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import MASK64, Key, mangle32, mangle64, unmangle64
 from superhosts.core.pairs import Addresses
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
 
 PAIR_BYTES = 8

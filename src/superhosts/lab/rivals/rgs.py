@@ -24,11 +24,11 @@ from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pai
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate, Floats
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
 
 REGISTERS = 8  # of a group

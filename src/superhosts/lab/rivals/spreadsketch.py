@@ -17,13 +17,12 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
-from superhosts.detectors.engines.tuning import Tuning
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
 
 ROWS = 4

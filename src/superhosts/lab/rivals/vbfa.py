@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Batches
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.cpu import CpuCbaa, fill
-from superhosts.detectors.cbaa.geometry import Geometry as CubeGeometry
-from superhosts.detectors.cbaa.geometry import Search
-from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.cbaa import CpuCbaa, fill
+from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
+from superhosts.detectors.cbaa.addressing import Search
+from superhosts.detectors.engines.base import Engine, Plan, to_host
 from superhosts.detectors.engines.bins import Task
-from superhosts.detectors.engines.transfer import to_host
 from superhosts.detectors.plan import check_limits, prefix_test
 from superhosts.errors import GeometryError, UsageError
 from superhosts.lab.rivals.base import ColumnRival, Mangled

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import InputError, OutputError
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertStore
@@ -35,7 +36,13 @@ class AlertDesk(Destination):
         window = report.window
         if window is None or not window.is_timed:
             if not self._untimed:
-                self._say("NO ALERTS: the rows have no times, and alerts are opened and closed by them")
+                self._say(
+                    Notice(
+                        "NO ALERTS: the rows have no times, and alerts are opened and closed by them",
+                        "no-alerts",
+                        WARNING,
+                    )
+                )
             self._untimed = True
             return
         self._store.take(self._machine, window, report.rows)
@@ -95,7 +102,7 @@ class AlertDesk(Destination):
         except (InputError, OutputError) as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
-            self._say(f"ALERTS WAIT: {trouble}")
+            self._say(Notice(f"ALERTS WAIT: {trouble}", "alerts-wait", WARNING))
         self._trouble = trouble
 
     def close(self) -> None:

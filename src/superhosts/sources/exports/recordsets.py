@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -20,10 +20,10 @@ from superhosts.core.packetdetails import (
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
 )
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ICMP as ICMP4,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import (
     BOOT_AT,
     BOTH,
@@ -72,7 +72,7 @@ from superhosts.sources.exports.layout import (
 )
 from superhosts.sources.exports.numbers import byte, half, ntp_time, number, signed, time_of, wide, word
 from superhosts.sources.exports.packets import put_frame
-from superhosts.sources.frames import Columns
+from superhosts.sources.frames.columns import Columns
 
 
 @compiled

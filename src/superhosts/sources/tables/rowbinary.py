@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn, Ends
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.columns.addresses import AddressColumn, Ends
+from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
 from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.detailfields import details_of

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError
 from superhosts.ui.metrics.windows import PartState
@@ -74,7 +75,13 @@ class Filling:
                 try:
                     all_asked = self.fill(stop, rest)
                 except Exception as error:  # Nobody sees what ends a thread.
-                    say(f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this")
+                    say(
+                        Notice(
+                            f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this",
+                            "trouble",
+                            WARNING,
+                        )
+                    )
                     return
                 if (failures := self.failures()) != said:
                     self._board.touch()
