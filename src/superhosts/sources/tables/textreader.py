@@ -172,7 +172,6 @@ class TextReader:
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._ready:
             stop = _behind_last_newline(self._buffer, self._start, self._filled)
             before = self._start
@@ -192,11 +191,9 @@ class TextReader:
         return self._stream.ended_early
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
     def _begin(self, begin: Begin) -> tuple[int, Layout]:
@@ -304,7 +301,6 @@ class PieceReader:
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._ready:
             if self._place >= self._size:
                 return None
@@ -321,11 +317,9 @@ class PieceReader:
         return self._ready.popleft()
 
     def position(self) -> int:
-        """Bytes of the file read so far."""
         return self._place
 
     def close(self) -> None:
-        """Stop reading ahead and close the file."""
         wait([future for _, future in self._ahead if not future.cancel()])
         self._ahead.clear()
         if self._file >= 0:
