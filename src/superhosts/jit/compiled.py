@@ -60,9 +60,9 @@ WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
-def compiled(function: Function) -> Function:
-    """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
+def compiled(function: Function, **options: Any) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk. `options` are numba's."""
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         give_twin(dispatcher)
