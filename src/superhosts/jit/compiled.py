@@ -60,13 +60,22 @@ WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
-def compiled(function: Function, **options: Any) -> Function:
-    """Compile `function` with numba when it is first called; keep the result on disk. `options` are numba's."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
+def compiled(function: Function, *, counts: bool = True) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk.
+
+    Without `counts`, it does not count references to its arrays: only for functions that make no arrays.
+    """
+    options = {"nogil": True, "error_model": "numpy", "_nrt": counts}
+    dispatcher: Any = numba.njit(pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         give_twin(dispatcher)
     return cast(Function, dispatcher)
+
+
+def inlined(function: Function) -> Function:
+    """Let numba put `function` into compiled functions that call it, before LLVM sees either."""
+    return cast(Function, numba.njit(inline="always", error_model="numpy")(function))
 
 
 def is_switched_off() -> bool:

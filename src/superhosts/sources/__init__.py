@@ -5,6 +5,6 @@ decompresses them, `capture.py` reads pieces of them ahead, `walk.py` goes from 
 `pcapng.py`), `frames/` finds the addresses and writes columns. `readers.py` has the threads that read for a run.
 
 Other traffic: `folder.py` follows a folder, `livecapture/` captures interfaces, `exports/` reads flow exports,
-`tables/` tables and logs, `kafka.py` topics, `synthetic/` makes traffic with a known answer. Read `base.py` first: what a source
-is, and what it counts.
+`tables/` tables and logs, `kafka.py` topics, `synthetic/` makes traffic with a known answer. Read `base.py` first: what
+a source is, and what it counts.
 """

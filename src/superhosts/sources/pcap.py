@@ -11,7 +11,7 @@ import struct
 from typing import Any, NamedTuple
 
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled
+from superhosts.jit.compiled import compiled, inlined
 from superhosts.sources.frames.columns import POSITION, WANTS, Columns, Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
@@ -24,7 +24,7 @@ from superhosts.sources.frames.links import (
     swapped,
     unsupported,
 )
-from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, State, inlined, make_walk, piece_loop
+from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, State, make_walk, piece_loop
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled
+from superhosts.jit.compiled import compiled, inlined
 from superhosts.sources.frames.columns import POSITION, SIMPLE, WANTS, Columns, Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
@@ -40,7 +40,7 @@ from superhosts.sources.frames.links import (
     swapped,
     unsupported,
 )
-from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, SKIP, inlined, make_walk, piece_loop
+from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, SKIP, make_walk, piece_loop
 
 LARGEST_BLOCK = 64 * 1024 * 1024
 ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order
@@ -170,7 +170,8 @@ def _usual(block: Bytes, at: int, blocks: Blocks, state: Interface) -> tuple[boo
     start = at + 28
     if not is_usual(block, start):
         return False, 0, 0, 0, 0
-    return True, start, start + captured, at + length, np.int64(ticks * clock.scale + clock.offset)
+    time: Any = np.int64(ticks * clock.scale + clock.offset)
+    return True, start, start + captured, at + length, time
 
 
 @inlined
@@ -226,7 +227,7 @@ def _record(
         if row[UNNAMED]:
             return NO_LINK, 0, 0, 0, time, state
         clock = Clock(row[UNIT], row[SCALE], row[OFFSET], row[LOWEST], row[HIGHEST])
-        link = np.int64(row[LINK])
+        link: Any = np.int64(row[LINK])
         run = ENDLESS if link == ETHERNET and clock.unit == TIMES and not swap else 0
         state = Interface(link, run, 12, number, state.declared, swap, alone, clock)
     if kind == SIMPLE_PACKET:

@@ -1,6 +1,8 @@
 """The compiled walk over captured frames, which pcap, pcapng and the ring of a live capture share.
 
-A format has five functions, which the compiler puts into the walk (`inlined`):
+A format has five functions, which the compiler puts into the walk (`jit.inlined`). References to arrays are not counted
+there: that takes atomic operations, for some packets more than all else.
+
 
 - `begin(layout)` returns the state of a walk: a named tuple with at least the fields of `State`.
 - `usual(block, at, layout, state)` returns whether the record at `at` is a usual one, the start and end of its frame,
@@ -20,12 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 
 from superhosts.core.packetdetails import SKIPPED
-from superhosts.jit.compiled import compiled
+from superhosts.jit.compiled import compiled, inlined
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,
@@ -69,10 +70,6 @@ ROOM_BYTES = 2 * STEP_BYTES + 64 * 1024  # of a buffer: a step, and a record of 
 _BEYOND = 4096  # bytes read behind a piece, where its last record ends
 
 _pread = types.ExternalFunction("pread", types.intp(types.int32, types.voidptr, types.uintp, types.int64))
-
-# numba puts such a function into its caller before LLVM sees either. A call with an array and branches would cost two
-# atomic operations for the array's reference count, more than all else that is done for a packet.
-inlined = numba.njit(inline="always", error_model="numpy")
 
 Walk = Callable[[Bytes, Any, Tally, Columns], int]
 Loop = Callable[[int, tuple[int, int, int], Any, Bytes, Tally, Columns], int]
@@ -200,7 +197,7 @@ def make_walk(
         return reason
 
     walk.__qualname__ = name
-    return compiled(walk, _nrt=False)
+    return compiled(walk, counts=False)
 
 
 def piece_loop(guess: Callable[..., int], walk: Walk, name: str) -> Loop:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled, is_switched_off
+from superhosts.jit.compiled import compiled, inlined, is_switched_off
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
@@ -48,7 +48,7 @@ from superhosts.sources.frames.links import (
     little_half,
 )
 from superhosts.sources.livecapture import bpf
-from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, inlined, make_walk
+from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, make_walk
 
 # Numbers of linux/if_packet.h: options of packet sockets, and the layout of a TPACKET_V3 ring.
 ETH_P_ALL = 3
@@ -104,9 +104,9 @@ def _fence(_context: Any) -> Any:
     return signature(void), generate
 
 
-if is_switched_off():
+if is_switched_off():  # type: ignore[misc]
 
-    def _fence() -> None:
+    def _fence() -> None:  # type: ignore[no-redef]
         """Do nothing: the interpreter is slow enough."""
 
 
