@@ -14,7 +14,7 @@ import pytest
 from hostgpu import host_gpu
 from superhosts.core.hashing import make_key
 from superhosts.detectors.gpu import driver
-from superhosts.detectors.gpu.code import MOST_FILES, Kernel, kind_of
+from superhosts.detectors.gpu.launch import MOST_FILES, Kernel, kind_of
 from superhosts.jit import compilation
 
 FACTOR = 3
@@ -151,7 +151,8 @@ from superhosts.detectors.cube import Geometry, cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry, cuda as dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry, cuda as gse
-from superhosts.detectors.gpu import code, kernels
+from superhosts.detectors.gpu import kernels
+from superhosts.detectors.gpu import launch
 from superhosts.detectors.gpu.launch import ON_GPU
 
 geometry = Geometry(32, 1, 3, 6, 5, 1, 0, giants=1)
@@ -178,7 +179,7 @@ made = [
 ]
 assert len({stamp_of(each.function) for each in made}) == len(made)
 print([name for name in sys.modules if name == "cupy" or name.startswith("numba.cuda")])
-copies = [code.with_meaning(each.function) for each in made]
+copies = [code.bind_cuda_names(each.function) for each in made]
 from numba import cuda as numba_cuda
 from numba.cuda.dispatcher import CUDADispatcher
 assert all(copy.__globals__["cuda"] is numba_cuda for copy in copies)

@@ -28,7 +28,7 @@ MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 75, 76  # numbers of a
 MEMORY_TYPE, GPU_OF_MEMORY = 2, 9  # numbers of attributes of an address
 HOST_MEMORY = 1  # memory type of pinned memory
 PORTABLE = 1  # pinned memory that every context can use
-IN_OWN_TIME = 1  # a stream that is not ordered with the default stream
+CU_STREAM_NON_BLOCKING = 1  # a stream that is not ordered with the default stream
 RELAXED = 2  # Other threads may allocate memory while launches are recorded.
 WORD = ctypes.c_uint64
 
@@ -164,7 +164,7 @@ class Stream:
 
     def __init__(self, *, waits_for_default: bool = True) -> None:
         """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
-        self.handle = ask("cuStreamCreate", 0 if waits_for_default else IN_OWN_TIME)
+        self.handle = ask("cuStreamCreate", 0 if waits_for_default else CU_STREAM_NON_BLOCKING)
         _release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def separate(self) -> Stream:

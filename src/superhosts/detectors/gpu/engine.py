@@ -26,9 +26,9 @@ from superhosts.detectors.engines.base import (
     to_host,
 )
 from superhosts.detectors.gpu import driver, kernels
-from superhosts.detectors.gpu.code import Kernel
 from superhosts.detectors.gpu.launch import (
     BoundKernel,
+    Kernel,
     Replay,
     Stream,
     as_device_array,
