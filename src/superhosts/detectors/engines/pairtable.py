@@ -46,7 +46,6 @@ class Table(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of slots."""
         return len(self.slots) // self.width
 
     @property
@@ -83,7 +82,6 @@ def _zeros(words: int) -> Words:
 
 
 def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> Table:
-    """Return an empty table."""
     slots = _zeros(size * width)
     if bin_ == 0:
         slots[max(0, width - 2) :: width] = 1 << 32 if width == 1 else 1
@@ -361,11 +359,9 @@ class Tables(NamedTuple):
             mine[tables.bins] = theirs
 
     def at(self, bins: Numbers) -> Tables:
-        """Return the places of some bins' tables."""
         return Tables(self.addresses[bins], self.sizes[bins], self.widths[bins], self.bins[bins])
 
     def copy(self) -> Tables:
-        """Return independent places, of the same tables."""
         return self.at(self.bins)
 
 
@@ -380,7 +376,6 @@ class Slots(NamedTuple):
 
 @compiled
 def slots_of(tables: Tables, number: int) -> Slots:
-    """Return where one of some tables is."""
     empty = np.uint64(tables.bins[number] == 0)
     return Slots(tables.addresses[number], tables.sizes[number], tables.widths[number], empty)
 

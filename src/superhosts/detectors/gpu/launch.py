@@ -207,7 +207,6 @@ IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bit
 
 @cache
 def launch_of(gpu: int) -> Launch:
-    """Return the block sizes for a GPU."""
     if simulated():
         return IN_SIMULATOR
     return ON_GPU._replace(multiprocessors=driver.attribute(gpu, driver.MULTIPROCESSORS))
@@ -233,7 +232,6 @@ class SimulatedStream:
     handle = 0
 
     def separate(self) -> SimulatedStream:
-        """Return another stream."""
         return SimulatedStream()
 
     def synchronize(self) -> None:
@@ -256,7 +254,6 @@ class BoundKernel:
     """
 
     def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
-        """Load the kernel for the types of these arguments."""
         self._function = kernel.load(gpu, arguments).handle
         count = len(_argument_words(arguments))
         self._words = (ctypes.c_uint64 * count)()
@@ -344,21 +341,18 @@ def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
 
 
 def to_device(array: NDArray[Any]) -> Any:
-    """Return a copy of an array on the current GPU."""
     copy = device_array(array.shape, array.dtype)
     copy.copy_to_device(array)
     return copy
 
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
-    """Return an array of zeros on the current GPU."""
     array = device_array(count, dtype)
     set_zero(array, stream)
     return array
 
 
 def set_zero(array: Any, stream: Stream) -> None:
-    """Fill an array with zeros."""
     if simulated():
         array.copy_to_device(np.zeros(array.shape, array.dtype))
     else:
@@ -371,14 +365,12 @@ def pinned(count: int, dtype: Any) -> NDArray[Any]:
 
 
 def is_pinned(array: NDArray[Any]) -> bool:
-    """Return True if an array is in pinned host memory, which the GPU can copy directly."""
     if simulated() or not len(array) or not array.flags.c_contiguous:
         return False
     return driver.is_pinned(array.ctypes.data)
 
 
 def free_memory() -> int:
-    """Return the free bytes of the current GPU."""
     return sys.maxsize if simulated() else driver.free_memory()
 
 
@@ -395,7 +387,6 @@ def gpu_of(column: Any) -> int:
 
 
 def is_cupy(column: Any) -> bool:
-    """Return True if an array is one of CuPy."""
     return isinstance(column, getattr(sys.modules.get("cupy"), "ndarray", ()))
 
 
