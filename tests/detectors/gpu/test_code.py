@@ -180,7 +180,7 @@ made = [
 ]
 assert len({stamp_of(each.function) for each in made}) == len(made)
 print([name for name in sys.modules if name == "cupy" or name.startswith("numba.cuda")])
-copies = [code.bind_cuda_names(each.function) for each in made]
+copies = [launch.bind_cuda_names(each.function) for each in made]
 from numba import cuda as numba_cuda
 from numba.cuda.dispatcher import CUDADispatcher
 assert all(copy.__globals__["cuda"] is numba_cuda for copy in copies)
