@@ -36,14 +36,14 @@ import numpy as np
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command, timed
-from superhosts.core.durable import read_json, write_json
+from superhosts.core.files import read_json, write_json
 from superhosts.core.pairs import Part, Window
 from superhosts.core.times import window_name
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.output.rows import make_rows
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.header import read_header
-from superhosts.sketch.queries import estimate_in_file
 from superhosts.sketch.sketch import Sketch, load
 
 CLEARLY_THERE = 256  # peers at a site from which a host's list of sites should contain the site

@@ -26,10 +26,19 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import COLUMNS
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError, SuperhostsError, UsageError
-from superhosts.fleet.cluster import cluster as clusters
-from superhosts.fleet.cluster.cluster import check_workers, connect
-from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
-from superhosts.fleet.cluster.tasks import Result, Task, run_task
+from superhosts.fleet import batch as clusters
+from superhosts.fleet.batch import (
+    MOST_FILES,
+    Batch,
+    BatchWindow,
+    Result,
+    Task,
+    check_workers,
+    connect,
+    prepare,
+    run_task,
+    split_into_tasks,
+)
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
 from superhosts.sources.files import FoundFile
@@ -286,9 +295,9 @@ def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures
 GATED = """
 import sys
 from pathlib import Path
-from superhosts.fleet.cluster.cluster import connect
-from superhosts.fleet.cluster.run import Batch, prepare
-from superhosts.fleet.cluster.tasks import run_task
+from superhosts.fleet.batch import connect
+from superhosts.fleet.batch import Batch, prepare
+from superhosts.fleet.batch import run_task
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import list_files
 
@@ -581,7 +590,7 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
         ("either --scheduler ADDRESS or --local", ["--local", "--scheduler", "tcp://localhost:1"]),
         ("--workers: only with --local", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
         ("--scheduler udp://localhost:1: cannot be reached", ["--scheduler", "udp://localhost:1"]),
-        ("--detector filter: its sketches", ["--local", "--detector", "filter"]),
+        ("--detector filter: workers merge cube, cbaa", ["--local", "--detector", "filter"]),
         ("--inner 10.0.0.0/33", ["--local", "--inner", "10.0.0.0/33"]),
         ("is not a size", ["--local", "--task-size", "large"]),
         ("a name without slashes", ["--local", "--site", "a/b"]),
@@ -629,8 +638,7 @@ def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> 
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
     (tmp_path / "none" / "superhosts" / "__init__.py").write_text("raise ImportError")
     (tmp_path / "old" / "superhosts").mkdir(parents=True)
-    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("")
-    (tmp_path / "old" / "superhosts" / "_version.py").write_text("__version__ = '0.0.1'")
+    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("__version__ = '0.0.1'")
     with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own:
         common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", own.scheduler_address]
         with connect(own.scheduler_address, timeout=DEADLINE) as client, pytest.raises(UsageError, match="no workers"):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from superhosts.detectors.cube.naming import all_ones, and_ones, find_places, make_places
+from superhosts.detectors.cube.search import all_ones, and_ones, find_places, make_places
 from superhosts.detectors.engines import cpu
 from superhosts.detectors.registry import DETECTORS
 
 RNG = np.random.default_rng(7)
 HOSTS = (0x0A000000 + RNG.integers(0, 2000, 60_000)).astype(np.uint32)
 PEERS = RNG.integers(0, 1 << 32, len(HOSTS)).astype(np.uint32)
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}
+SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}
 
 
 def fed(name: str, **options: Any) -> Any:

@@ -12,15 +12,14 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.core.durable import write_json
+from superhosts.core.files import write_json
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import LEDGER, WindowStore
+from superhosts.fleet.store import LEDGER, Ledger, WindowStore
 
 FRESH = 100  # the number of a window that lies after all others
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import naive_details
 import superhosts as sh
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.kafka import (
     GOFLOW2,
@@ -36,7 +36,7 @@ from superhosts.sources.kafka import (
     read_protobuf,
 )
 from superhosts.sources.open import open_input
-from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.times import NO_TIME
 
 pytestmark = pytest.mark.slow
 

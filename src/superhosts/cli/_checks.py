@@ -25,7 +25,7 @@ def in_words(error: Exception) -> str:
 def _python() -> Answer:
     import platform
 
-    from superhosts._version import __version__
+    from superhosts import __version__
 
     return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
@@ -59,17 +59,16 @@ def _fleet() -> Answer:
 
     from superhosts.errors import MissingExtraError
 
+    found, missing = _installed(["nats-py", "nkeys"])
+    if missing:
+        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
     try:
-        from superhosts.fleet.nats.setup import find_server
+        from superhosts.fleet.nats.broker import find_server
+        from superhosts.fleet.nats.connection import LinkDownError, check_version
 
-        found, missing = _installed(["nats-py", "nkeys"])
         server = find_server()
     except MissingExtraError as error:
         return MISSING, f"{error}; edges and hub can exchange files without it (--to, --from)"
-    if missing:
-        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
-    from superhosts.fleet.nats.connect import LinkDownError, check_version
-
     try:
         said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
@@ -120,7 +119,7 @@ def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled_code() -> Answer:
-    from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.cube.fill import fill
 
     return describe_code(fill)
 
@@ -129,7 +128,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.jit.compiled import WAY_OUT, cache_folder, distrusted, is_cold
+    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"

@@ -12,7 +12,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._folderview import follow_folder, site_list
 from superhosts.cli._options import AlertOptions, DashboardOptions, check_no_conflict
 from superhosts.cli._token import read_token
-from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import Notice
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.alerts.store import AlertStore
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from superhosts.cli.usage.hub import Hub as HubOptions
     from superhosts.cli.usage.watch import Watch as WatchOptions
     from superhosts.fleet.hub import Hub
-    from superhosts.fleet.roster import Roster
+    from superhosts.fleet.sites import Roster
 
 TOKEN = "web-token"  # the file of the token, in a hub's folder
 

@@ -13,11 +13,11 @@ from superhosts.cli._keys import given_key
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.cli._outputs import naming_of
 from superhosts.cli._service import STATUS
-from superhosts.core.durable import read_json
-from superhosts.core.selection import Selection
+from superhosts.core.files import read_json
+from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.fleet.roster import is_wrong
+from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.names.annotator import Annotator
 from superhosts.ui.views.board import Board

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from superhosts.cli._console import say
-from superhosts.core.durable import make_folder
-from superhosts.core.names import FILE_NAME_RULE, is_file_name
+from superhosts.core.fields import FILE_NAME_RULE, is_file_name
+from superhosts.core.files import make_folder
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable
 from superhosts.core.times import compact_time, window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
+from superhosts.sketch.files import merge_named
 from superhosts.sketch.header import read_header
-from superhosts.sketch.saved import merge_named
 from superhosts.sketch.sketch import Sketch
 
 

@@ -18,15 +18,13 @@ from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli.usage.batch import Batch as BatchOptions
-from superhosts.core.durable import copy_synced
-from superhosts.core.replacing import rename_durably, sync_folder
+from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
-from superhosts.fleet.cluster.cluster import connect
-from superhosts.fleet.cluster.run import Batch, BatchWindow, TaskError, prepare
+from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.base import Report, RunKind
 from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destinations

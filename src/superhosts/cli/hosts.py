@@ -16,7 +16,7 @@ from superhosts.cli._plotting import SketchFacts, selected
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
 from superhosts.lab.drawing import Note, prepare_file
@@ -25,7 +25,7 @@ from superhosts.output.answers import answer
 from superhosts.output.base import Report, RunKind
 from superhosts.output.opening import open_destinations
 from superhosts.output.rows import COLUMNS, EVIDENCE_COLUMNS, Row
-from superhosts.sketch.saved import SavedSketch, describe, joined_sites, merge_named
+from superhosts.sketch.files import SavedSketch, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
 
 
@@ -37,7 +37,7 @@ def hosts(options: Hosts) -> None:
     wanted = HostFilter(options.only.prefix, options.only.side, options.only.direction)
     wanted.check()
     errors: list[InputError] = []
-    sketches = [describe(path) for path in find_sketches(options.sketches.files, errors, options.span)]
+    sketches = [saved_sketch(path) for path in find_sketches(options.sketches.files, errors, options.span)]
     sketches = of_sites(sketches, options.only.site)
     wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)

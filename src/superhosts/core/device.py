@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.errors import UsageError
 
 Result = TypeVar("Result")
@@ -52,6 +52,13 @@ def check_device(device: str) -> None:
     """Raise UsageError if the caller names a device that is not usable. "auto" always is; the driver is not asked."""
     if device not in ("cpu", "auto"):
         choose_device(device)
+
+
+def check_cpu_only(name: str, device: str) -> None:
+    """Raise UsageError if `device` names a GPU, or is unknown: the detector of this name has no GPU kernels."""
+    if device.startswith("cuda"):
+        raise UsageError(f"device {device!r}: {name} runs on the CPU only; use cpu or auto")
+    check_device(device)
 
 
 def gpus_of(device: str) -> list[int]:
@@ -90,7 +97,6 @@ def cuda_problem() -> str | None:
 
 @cache
 def gpu_count() -> int:
-    """Return the number of GPUs."""
     if simulated():
         return len(import_cuda().gpus)
     count, driver = ctypes.c_int(0), cuda_driver()
@@ -168,7 +174,6 @@ class _SharedWork(Generic[Result]):
         self._changed = threading.Condition(threading.Lock())
 
     def take(self) -> None:
-        """Make calls until none is left."""
         while self._left:
             try:
                 number, arguments = self._left.popleft()
@@ -177,7 +182,6 @@ class _SharedWork(Generic[Result]):
             self.results[number] = self._function(*arguments)
 
     def wake(self, helpers: int) -> None:
-        """Wake up to this many helpers."""
         if helpers and self._left:
             self._pool.submit(self._help, helpers - 1)
 

@@ -11,8 +11,29 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from superhosts.core.names import NAME_RULE, is_name
 from superhosts.core.text import counted, printable
+
+# Names of sites. Where a name becomes part of a file's name or of a NATS subject, a stricter rule holds.
+MAX_NAME = 63  # bytes of a name in UTF-8
+NAME_RULE = f'1 to {MAX_NAME} bytes of printable text without " and \\'
+FILE_NAME_RULE = "a name without slashes is needed, since it becomes part of file names"
+FLEET_NAME_RULE = f"letters, digits, - and _ ({MAX_NAME} at most, the first a letter or digit)"
+FLEET_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")  # part of a NATS subject and of file names
+
+
+def is_name(text: str) -> bool:
+    """Return True if a sketch may name this site: short, printable, and without quotes and backslashes."""
+    return text.isprintable() and not set(text) & set('"\\') and 1 <= len(text.encode()) <= MAX_NAME
+
+
+def is_file_name(text: str) -> bool:
+    """Return True if this name may be part of the name of a saved sketch."""
+    return bool(text) and not set(text) & set("/\\\0")
+
+
+def is_fleet_name(text: str) -> bool:
+    return FLEET_NAME.fullmatch(text) is not None
+
 
 Check = Callable[[Any, str], Any]
 UNKNOWN = "unknown field"
@@ -27,7 +48,6 @@ class FieldError(ValueError):
 
 
 def refuse(value: Any, place: str, rule: str) -> FieldError:
-    """Return the error for a value that breaks `rule`."""
     return FieldError(place, f"{_quoted(value)}, must be {rule}")
 
 
@@ -70,7 +90,6 @@ def one_of(*known: Any) -> Check:
 
 
 def text(pattern: str, rule: str) -> Check:
-    """Return a check for text that matches a regular expression."""
     form = re.compile(pattern, re.ASCII)
 
     def check(value: Any, place: str) -> Any:
@@ -89,7 +108,6 @@ def name(value: Any, place: str) -> Any:
 
 
 def optional(check: Check) -> Check:
-    """Return a check that accepts null and whatever `check` accepts."""
     return lambda value, place: None if value is None else check(value, place)
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import (
+    IPV4,
     MASK64,
     Addresses,
     Host,
@@ -27,11 +29,84 @@ from superhosts.core.pairs import (
     format_for,
     words_to_column,
 )
-from superhosts.core.resulttables import COLUMNS as COLUMNS
-from superhosts.core.resulttables import Origin, TableColumns, plain_host, to_arrow, to_pandas, to_polars
 from superhosts.core.resulttext import SHOWN, html_table, text_table
 from superhosts.core.times import iso_time
-from superhosts.errors import UsageError
+from superhosts.errors import MissingExtraError, UsageError
+
+# The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python.
+COLUMNS = (
+    "window_start",
+    "window_end",
+    "host",
+    "family",
+    "side",
+    "direction",
+    "peers",
+    "peers_low",
+    "peers_high",
+    "exact",
+    "saturated",
+    "detector",
+)
+
+
+class Origin(NamedTuple):
+    """Where rows come from: the part, how its integers represent hosts, and the detector's name."""
+
+    part: Part
+    format: HostFormat
+    detector: str = ""
+
+
+def _import_arrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError("Arrow output", "tables") from error
+    return pyarrow
+
+
+def to_arrow(columns: dict[str, list[Any]]) -> Any:
+    """Return a pyarrow Table of columns as lists.
+
+    Those of host rows have fixed types; the types of other tables follow their values.
+    """
+    pa = _import_arrow()
+    if "host" not in columns:
+        return pa.table(columns)
+    types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
+    types |= {"exact": pa.bool_(), "saturated": pa.bool_()}
+    site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
+    types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
+    types["asn"] = pa.int64()
+    if columns["host"] and all(isinstance(host, int) for host in columns["host"]):
+        types["host"] = pa.int64()
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    return pa.table(columns, schema=schema)
+
+
+def plain_host(host: Any) -> Any:
+    """Return a host as rows hold it: text, or an integer if hosts are plain integers."""
+    return host if isinstance(host, int) else str(host)
+
+
+def _ipv4_texts(hosts: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return IPv4 addresses as Arrow stores text: all bytes, and the place where each begins; a million in a moment.
+
+    Every address is written with three digits and a dot for each octet; leading zeros and the last dot are left out.
+    """
+    octets = hosts.astype(">u4").view(np.uint8).reshape(-1, 4)
+    digits = np.empty((len(hosts), 4, 4), np.uint8)
+    digits[:, :, 0], digits[:, :, 1], digits[:, :, 2] = octets // 100, octets // 10 % 10, octets % 10
+    digits[:, :, :3] += ord("0")
+    digits[:, :, 3] = ord(".")
+    kept = np.ones(digits.shape, bool)
+    kept[:, :, 0], kept[:, :, 1] = octets >= 100, octets >= 10
+    kept[:, 3, 3] = False
+    offsets = np.zeros(len(hosts) + 1, np.int32)
+    np.cumsum(kept.reshape(-1, 16).sum(axis=1), out=offsets[1:])
+    return digits[kept], offsets
+
 
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -162,7 +237,6 @@ class SuperHosts:
         return whole
 
     def _renumbered(self, origins: list[Origin]) -> NDArray[np.uint8]:
-        """Return the origin of each row as its index in `origins`."""
         numbers = np.array([origins.index(origin) for origin in self._origins], np.uint8)
         return np.full(len(self), numbers[0]) if self._which is None else numbers[self._which]
 
@@ -304,7 +378,6 @@ class SuperHosts:
         return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
 
     def _take(self, order: NDArray[np.intp]) -> None:
-        """Put the rows into another order."""
         self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact = (
             column[order] for column in self._columns()
         )
@@ -312,13 +385,11 @@ class SuperHosts:
             self._which = self._which[order]
 
     def _row_origins(self) -> list[Origin]:
-        """Return the origin of each row."""
         if self._which is None:
             return [self._origins[0]] * len(self)
         return [self._origins[i] for i in self._which.tolist()]
 
     def _hosts(self) -> list[Host]:
-        """Return the hosts of all rows as objects."""
         numbers = array_to_numbers(self.hosts)
         return [origin.format.to_host(number) for number, origin in zip(numbers, self._row_origins(), strict=True)]
 
@@ -332,33 +403,62 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        return to_arrow(self._table_columns())
+        pa = _import_arrow()
+        moment = pa.timestamp("ns", "UTC")
+        which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
+
+        def of_origin(values: list[Any], kind: Any) -> Any:
+            return pa.array(values, kind).take(which)
+
+        start, end = self.window if self.window and self.window.is_timed else (None, None)
+        parts = [origin.part for origin in self._origins]
+        unknown = self.saturated | (self.peers_high == UNBOUNDED)
+        values = (
+            pa.repeat(pa.scalar(start, moment), len(self)),
+            pa.repeat(pa.scalar(end, moment), len(self)),
+            self._arrow_hosts(pa),
+            of_origin([part.columns[0] for part in parts], pa.int8()),
+            of_origin([part.side for part in parts], pa.string()),
+            of_origin([part.direction for part in parts], pa.string()),
+            pa.array(self.peers, pa.int64(), mask=self.saturated),
+            pa.array(self.peers_low, pa.int64()),
+            pa.array(self.peers_high, pa.int64(), mask=unknown),
+            pa.array(self.exact, pa.bool_()),
+            pa.array(self.saturated, pa.bool_()),
+            of_origin([origin.detector for origin in self._origins], pa.string()),
+        )
+        return pa.table(dict(zip(COLUMNS, values, strict=True)))
+
+    def _arrow_hosts(self, pa: Any) -> Any:
+        """Return the hosts as text, or as integers if all are plain integers."""
+        formats = [origin.format for origin in self._origins]
+        if self.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
+            data, offsets = _ipv4_texts(self.hosts)
+            return pa.Array.from_buffers(pa.string(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        kind = pa.int64() if all(format.keys == "int64" for format in formats) else pa.string()
+        return pa.array(map(plain_host, self._hosts()), kind)
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        return to_polars(self._table_columns())
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingExtraError("Polars output", "tables") from error
+        return pl.from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame, with nullable integers."""
-        return to_pandas(self._table_columns())
+        """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError("pandas output", "tables") from error
+        nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
+        return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the table as a stream of the Arrow PyCapsule interface, which other libraries read."""
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
-
-    def _table_columns(self) -> TableColumns:
-        return TableColumns(
-            self.window,
-            self._origins,
-            self._which,
-            self.hosts,
-            self.peers,
-            self.peers_low,
-            self.peers_high,
-            self.saturated,
-            self.exact,
-        )
 
     def __repr__(self) -> str:
         return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
@@ -368,7 +468,6 @@ class SuperHosts:
 
 
 def _as_datetime(time: int) -> datetime:
-    """Return a time in nanoseconds since the epoch as a datetime in UTC."""
     return EPOCH + timedelta(microseconds=time // 1000)
 
 
@@ -399,8 +498,69 @@ def _as_words(hosts: Addresses) -> Addresses:
 
 
 def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
-    """Return which hosts are this number."""
     if hosts.ndim == 2:
         high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
         return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
     return np.asarray(hosts == number)
+
+
+# Which hosts of a sketch are reported
+
+
+class Searchable(Protocol):
+    """A sketch, or the monitored hosts of one."""
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts with at least `threshold` peers, most peers first."""
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with the most peers, most peers first."""
+
+
+class Selection(NamedTuple):
+    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those.
+
+    With `either`, the top ones and those with at least `threshold` peers.
+    """
+
+    threshold: float | None = None
+    top: int | None = None
+    either: bool = False
+
+    @classmethod
+    def of(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return the selection for a user's options. The default threshold applies if neither option is given."""
+        return cls(float(THRESHOLD) if threshold is None and top is None else threshold, top)
+
+    @classmethod
+    def of_scan(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
+        return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
+
+    def find(self, searched: Searchable) -> SuperHosts:
+        return self.search(searched)[0]
+
+    def search(self, searched: Searchable) -> tuple[SuperHosts, int]:
+        """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""
+        if self.threshold is None:
+            return searched.top(self.top or 1), 0
+        found = searched.super_hosts(self.threshold)
+        if not self.either:
+            chosen = found[: self.top]
+            return chosen, len(found) - len(chosen)
+        missing = (self.top or 1) - len(found)
+        if missing <= 0:
+            return found, 0
+        known = {(row.part, row.host) for row in found}
+        largest = searched.top(self.top or 1)
+        others = largest[[(row.part, row.host) not in known for row in largest]]
+        return SuperHosts.joined([found, others[:missing]], found.window), 0
+
+    def reached(self, found: SuperHosts) -> int:
+        """Return how many of the hosts found have the peers that are asked for; all if only the top ones are."""
+        if self.threshold is None:
+            return len(found)
+        return int((found.saturated | (found.peers >= self.threshold)).sum())
+
+
+DEFAULT_SELECTION = Selection.of(None, None)

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses, HostFormat, Part
 from superhosts.core.results import SuperHosts
-from superhosts.cubefile.container import Take
-from superhosts.cubefile.files import File
+from superhosts.cubefile.container import File, Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.objects import Mergeable

@@ -11,7 +11,7 @@ import struct
 from typing import Any, NamedTuple
 
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled, inlined
+from superhosts.jit.cache import compiled, inlined
 from superhosts.sources.frames.columns import POSITION, WANTS, Columns, Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled, inlined
+from superhosts.jit.cache import compiled, inlined
 from superhosts.sources.frames.columns import POSITION, SIMPLE, WANTS, Columns, Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (

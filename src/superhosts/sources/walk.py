@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from superhosts.core.packetdetails import SKIPPED
-from superhosts.jit.compiled import compiled, inlined
+from superhosts.core.pairs import SKIPPED
+from superhosts.jit.cache import compiled, inlined
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,

@@ -17,15 +17,11 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches
-from superhosts.core.stopwatch import timed
-from superhosts.cubefile.coding import CodedBlock
-from superhosts.cubefile.container import Take
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan, Sums
+from superhosts.core.profile import timed
+from superhosts.cubefile.container import CodedBlock, Take
+from superhosts.detectors.engines.base import Arrays, ColumnGeometry, Counts, Engine, Plan, Sums, Words, to_host
 from superhosts.detectors.engines.bins import Bins, Task
-from superhosts.detectors.engines.geometry import ColumnGeometry
-from superhosts.detectors.engines.transfer import to_host
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import new_words
 
 MEASURED_HOSTS = 1 << 14  # hosts that a thread measures at a time
@@ -92,7 +88,6 @@ def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
 
 
 def recount(columns: Words, zeros: Counts, threads: int) -> None:
-    """Count the zeros of all columns on all threads."""
     run_parallel(count_zeros, [(columns, zeros, a, b) for a, b in split_evenly(len(columns), threads)], threads)
 
 
@@ -169,15 +164,12 @@ class CpuEngine(Engine):
         return {"bits": self.bits}
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Append a batch of pairs to the bins."""
         self.update_batches([(hosts, peers)])
 
     def update_batches(self, batches: Batches) -> None:
-        """Append several batches of pairs to the bins."""
         self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in batches], self.flush)
 
     def flush(self) -> None:
-        """Write all pending pairs."""
         if self.bins.pending:
             run_parallel(self._write, [(task,) for task in self.bins.take()], self.threads)
             self.bins.done()
@@ -187,7 +179,6 @@ class CpuEngine(Engine):
         self.write(task)
 
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         self.bins.clear()
         for array in self._arrays().values():
             array.fill(0)
@@ -211,12 +202,10 @@ class CpuEngine(Engine):
         count_zeros(self.bits, self.counts, start // words, stop // words)  # A block consists of whole columns.
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts: of each column, then of their AND."""
         self.flush()
         return self._measure(mangled, self.columns_of)
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         self.flush()
         return self._measure(mangled, self.giant_columns_of)
 
@@ -244,12 +233,10 @@ class CpuEngine(Engine):
         return counts
 
     def zeros(self) -> Counts:
-        """Return the zero bits of every column."""
         self.flush()
         return self.counts
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice."""
         return sum_arrays(self.zeros(), self.geometry)
 
     def arrays(self) -> Arrays:
@@ -258,7 +245,6 @@ class CpuEngine(Engine):
         return self._arrays()
 
     def copy_from(self, other: Engine) -> None:
-        """Take over the state of another engine of the same geometry. This one must be new."""
         if not isinstance(other, CpuEngine):
             super().copy_from(other)
             return

@@ -15,29 +15,32 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
-from superhosts.core.stopwatch import timed
-from superhosts.detectors.engines.arrays import Words
+from superhosts.core.profile import timed
+from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool
-from superhosts.detectors.engines.pairmerging import Tables, count_missing, fill, unite
 from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
     TABLE_KEY,
+    Numbers,
     Portion,
     Table,
+    Tables,
     compact,
     copy_table,
+    count_missing,
+    count_pairs,
+    fill,
+    heavy_hosts,
     insert_narrow,
     insert_wide,
     make_table,
     make_tables,
     rehash,
+    unite,
 )
-from superhosts.detectors.engines.pairtally import count_pairs, heavy_hosts
 
-Numbers = NDArray[np.int64]
 FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
@@ -89,7 +92,6 @@ class PairSet:
 
     @property
     def memory(self) -> int:
-        """Bytes of the tables."""
         self._complete()
         return 8 * int((self._places.sizes * self._places.widths).sum())
 
@@ -176,7 +178,6 @@ class PairSet:
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
     def _size_for(self, wanted: int) -> int:
-        """Return the size of one such table."""
         return int(self._sizes_for(np.array([wanted]))[0])
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
@@ -209,7 +210,6 @@ class PairSet:
 
     @timed("write", amount=lambda _, pairs, other: other.pairs)
     def _merge(self, other: PairSet) -> None:
-        """Merge a set now."""
         full = other._counts > 0
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
@@ -262,7 +262,6 @@ class PairSet:
         return old
 
     def _table(self, bin_: int) -> Table | None:
-        """Return the table of a bin, if it has one."""
         words, size, width = self._memory[bin_], int(self._places.sizes[bin_]), int(self._places.widths[bin_])
         if words is None:
             return None
@@ -271,7 +270,6 @@ class PairSet:
         return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
 
     def _put(self, table: Table) -> None:
-        """Replace the table of a bin."""
         if table.address != self._places.addresses[table.bin]:
             self._is_old[table.bin] = False
             self._memory[table.bin] = table.slots
@@ -289,7 +287,6 @@ class PairSet:
         self._note(tables)
 
     def _note(self, tables: Tables) -> None:
-        """Note where new tables are."""
         self._places.put_all(tables)
         self._is_old[tables.bins] = False
 

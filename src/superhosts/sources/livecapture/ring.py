@@ -23,17 +23,15 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.core.types import void
-from numba.core.typing import signature
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled, inlined, is_switched_off
+from superhosts.jit.cache import compiled, inlined
+from superhosts.jit.intrinsics import fence
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
@@ -93,23 +91,6 @@ class Layout(NamedTuple):
     cooked: int  # 1: no frame has its link-layer header
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _fence(_context: Any) -> Any:
-    """Keep reads and writes before this point before those behind it."""
-
-    def generate(target: Any, builder: Any, _types: Any, _values: Any) -> Any:
-        builder.fence("seq_cst")
-        return target.get_dummy_value()
-
-    return signature(void), generate
-
-
-if is_switched_off():  # type: ignore[misc]
-
-    def _fence() -> None:  # type: ignore[no-redef]
-        """Do nothing: the interpreter is slow enough."""
-
-
 class Cursor(NamedTuple):
     """A ring, and where a walk goes on in it."""
 
@@ -165,7 +146,7 @@ def _usual(ring: Bytes, at: int, cursor: Cursor, state: Progress) -> tuple[bool,
 @compiled
 def _give_back(cursor: Cursor, block: int) -> int:
     """Give a block back to the kernel and return the next one."""
-    _fence()
+    fence()
     cursor.words[np.uint64(block * cursor.layout.block_bytes + BLOCK_STATUS) >> np.uint64(2)] = TO_KERNEL
     cursor.place[BLOCKS] += 1
     return block + 1 if block + 1 < cursor.layout.blocks else 0
@@ -183,7 +164,7 @@ def _record(
     if left == NOT_BEGUN:
         if not cursor.words[np.uint64(first + BLOCK_STATUS) >> np.uint64(2)] & np.uint32(TO_USER):
             return MORE, 0, 0, 0, time, _progress(ETHERNET, block, NOT_BEGUN, state.cooked)
-        _fence()
+        fence()
         left = little(ring, first + BLOCK_PACKETS)
         at = first + little(ring, first + BLOCK_FIRST)
     following, captured, frame = 0, 0, -1

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.core.pairs import Part, Window
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection, SuperHosts
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.answers import answer
 from superhosts.output.base import Report
-from superhosts.sketch.queries import find_in_file
-from superhosts.sketch.saved import SavedSketch, merge_named
+from superhosts.sketch.files import SavedSketch, find_in_file, merge_named
 from superhosts.sketch.sketch import Sketch
 from superhosts.ui.metrics.windows import PartState, states_of
 from superhosts.ui.views.listing import Listed, Listing

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.core.units import SECOND
-from superhosts.sketch.saved import SavedSketch, describe
+from superhosts.sketch.files import SavedSketch, saved_sketch
 
 ENDING = ".cube"
 MOST_FILES = 100_000
@@ -89,4 +89,4 @@ def _listed(entry: os.DirEntry[str], old: dict[Path, Listed]) -> Listed | None:
     known = old.get(path)
     if known is not None and (known.changed, known.size) == (status.st_mtime_ns, status.st_size):
         return known
-    return Listed(describe(path), status.st_mtime_ns, status.st_size)
+    return Listed(saved_sketch(path), status.st_mtime_ns, status.st_size)
