@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superhosts.lab import drawing
-from superhosts.lab.estimatefigures import (
+from superhosts.lab import figures
+from superhosts.lab.figures import (
     MOST_DRAWN,
     coverage_by_size,
     drawn_hosts,
     plot_coverage,
     plot_estimates,
+    wilson_interval,
 )
-from superhosts.lab.intervals import wilson_interval
 from superhosts.lab.scores import Estimates
 
 
@@ -30,7 +30,7 @@ def estimates(true: list[int], *, off: list[int] | None = None, saturated: list[
 @pytest.fixture
 def axes() -> Any:
     pytest.importorskip("matplotlib")
-    return drawing.new_figure(3).subplots()
+    return figures.new_figure(3).subplots()
 
 
 def test_groups_begin_at_the_threshold_and_double() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superhosts.lab import drawing, figures
-from superhosts.lab.drawing import OKABE_ITO
+from superhosts.lab import figures
 from superhosts.lab.experiment import Row
 from superhosts.lab.lineup import ENTRANTS
 from superhosts.lab.scores import Estimates
+from superhosts.lab.sheet import OKABE_ITO
 
 Text = pytest.importorskip("matplotlib.text").Text
 MIB = 1 << 20
@@ -52,8 +52,8 @@ def row(
 
 @pytest.fixture
 def axes() -> Any:
-    with pytest.importorskip("matplotlib").rc_context(drawing.STYLE):
-        yield drawing.new_figure(3.0).subplots()
+    with pytest.importorskip("matplotlib").rc_context(figures.STYLE):
+        yield figures.new_figure(3.0).subplots()
 
 
 def tick_names(axes: Any) -> list[str]:

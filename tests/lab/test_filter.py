@@ -10,8 +10,8 @@ from shapes import one_scanner, zipf
 from superhosts import GeometryError, UsageError
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from superhosts.detectors.engines.base import Tuning
+from superhosts.lab.rivals.base import HostSet
 from superhosts.lab.rivals.filter import Filter, Geometry
-from superhosts.lab.rivals.hostset import HostSet
 from tuned import tuned
 
 pytestmark = pytest.mark.slow

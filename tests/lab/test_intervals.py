@@ -7,13 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from superhosts.lab.intervals import (
-    count_interval,
-    mean_interval,
-    most_unseen,
-    student_quantile,
-    wilson_interval,
-)
+from superhosts.lab.figures import count_interval, mean_interval, most_unseen, student_quantile, wilson_interval
 
 
 @pytest.mark.parametrize(  # quantiles for 97.5 %, as any table of Student's distribution has them

@@ -9,7 +9,7 @@ from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.lab.drawing import Note, caption, key_words
+from superhosts.lab.sheet import Note, caption, key_words
 from superhosts.sketch.sketch import Sketch
 
 

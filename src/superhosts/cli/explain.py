@@ -22,8 +22,8 @@ from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
-from superhosts.lab.drawing import prepare_file
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
+from superhosts.lab.sheet import prepare_file
 from superhosts.output.base import Report, RunKind
 from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destinations

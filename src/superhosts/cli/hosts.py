@@ -19,8 +19,8 @@ from superhosts.cli.usage.hosts import Hosts
 from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
-from superhosts.lab.drawing import Note, prepare_file
 from superhosts.lab.hostfigures import draw_hosts
+from superhosts.lab.sheet import Note, prepare_file
 from superhosts.output.answers import answer
 from superhosts.output.base import Report, RunKind
 from superhosts.output.opening import open_destinations

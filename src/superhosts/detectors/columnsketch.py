@@ -39,7 +39,7 @@ from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.plan import SLACK, saturation_point
-from superhosts.detectors.plan.loads import noise_ratio
+from superhosts.detectors.plan.population import noise_ratio
 from superhosts.detectors.storing import StoredHosts
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 

@@ -25,8 +25,7 @@ from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
-from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
+from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, plain_columns
 
 ROWS = 4
 UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them

@@ -24,8 +24,7 @@ from superhosts.detectors.estimate import Estimate, interval, saturate, saturati
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import EngineRival, Mangled, as_words, plain_columns
-from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
+from superhosts.lab.rivals.base import EngineRival, HostSet, Mangled, Slots, as_words, insert, is_crowded, plain_columns
 
 COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,096 bits
 

@@ -23,8 +23,8 @@ from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
 from superhosts.detectors.gpu.launch import Replay, Stream, device_array, device_zeros, set_zero, to_device
 from superhosts.errors import GpuMemoryError
+from superhosts.lab.rivals.base import Slots, hosts_in
 from superhosts.lab.rivals.gse import Geometry, Search, bit_of, place_of, slot_of
-from superhosts.lab.rivals.hostset import Slots, hosts_in
 
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
 GROWTH = 4  # factor by which the set grows
