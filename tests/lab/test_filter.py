@@ -80,26 +80,6 @@ def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
     assert np.mean([row.peers_low <= 1000 for row in rows]) >= 0.95
 
 
-def test_wide_peers():
-    hosts, low = traffic(300)
-    wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)
-    detector, oracle = Filter(geometry=SMALL), naive.Filter(SMALL._asdict(), DEFAULT_KEY)
-    detector.update(hosts, wide)
-    for host, (high, peer) in zip(hosts.tolist(), wide.tolist(), strict=True):
-        oracle.update(host, high << 64 | peer)
-    assert_equal(detector, oracle)
-
-
-def test_batches_of_any_size_are_one_stream():
-    hosts, peers = traffic()
-    one, many = Filter(geometry=SMALL), Filter(geometry=SMALL)
-    one.update(hosts, peers)
-    for start in range(0, len(hosts), 111):
-        many.update(hosts[start : start + 111], peers[start : start + 111])
-    for name, array in one.arrays().items():
-        assert np.array_equal(array, many.arrays()[name]), name
-
-
 def test_a_long_list_grows_and_counts_as_memory():
     detector = tuned(Filter, Tuning(host_slots=4))(geometry=Geometry(words=1000, rows=2, counters=5000, threshold=1))
     small = detector.memory

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
-from superhosts.lab import figures
+from superhosts.lab import sheet
 from superhosts.lab.hostfigures import (
     MOST_HOSTS,
     Columns,
@@ -30,8 +30,8 @@ def row(host: str, peers: int | None, *, reach: int = 30, **others: Any) -> dict
 
 @pytest.fixture
 def axes() -> Any:
-    with pytest.importorskip("matplotlib").rc_context(figures.STYLE):
-        yield figures.new_figure(3).subplots()
+    with pytest.importorskip("matplotlib").rc_context(sheet.STYLE):
+        yield sheet.new_figure(3).subplots()
 
 
 def names(axes: Any) -> list[str]:

@@ -85,7 +85,6 @@ class Trial:
         }
 
     def all_estimates(self) -> Estimates:
-        """Return the estimates of all windows."""
         return joined(self.estimates)
 
 
@@ -106,7 +105,6 @@ class Calibration:
 
     @property
     def asked(self) -> Trial:
-        """The trial of the memory that was asked for."""
         return next(trial for trial in self.trials if trial.memory == self.memory)
 
     def to_dict(self) -> dict[str, Any]:
@@ -290,7 +288,6 @@ def prediction_for(geometry: Geometry, population: Population, threshold: float)
 
 
 def _add(trial: Trial, cube: Cube, truth: Truth, thresholds: Sequence[float]) -> None:
-    """Add one window to a trial; the first threshold is the one asked for."""
     trial.estimated += not cube.exact
     trial.estimates.append(ask_all(cube, truth, thresholds[0]))
     for threshold in thresholds:

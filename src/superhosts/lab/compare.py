@@ -53,7 +53,6 @@ class Comparison:
 
     @property
     def means(self) -> list[Mean]:
-        """One row for each detector, over all windows."""
         return averages(self.rows)
 
     def __iter__(self) -> Iterator[Mean]:
@@ -238,7 +237,6 @@ def _reason(name: str, make: Make[Contestant], shared: SharedSettings, wanted: l
 
 
 def shared_settings(threshold: float, memory: str | int | None, device: str, traffic: Traffic | None) -> SharedSettings:
-    """Return what all detectors of a comparison have in common."""
     return SharedSettings(
         threshold=threshold,
         device=choose_device(device),

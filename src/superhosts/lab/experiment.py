@@ -94,7 +94,6 @@ class Panel(Exact, Generic[Compared]):
             self.seconds[name] += time.perf_counter() - start
 
     def _clear(self) -> None:
-        """Forget all pairs and times."""
         super()._clear()
         for detector in self.detectors.values():
             detector.clear()

@@ -77,7 +77,6 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def wilson_interval(hits: int, cases: int) -> tuple[float, float]:
-    """Return Wilson's score interval of a share."""
     if not cases:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -114,7 +113,6 @@ class Coverage(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of intervals that hold the truth."""
         return self.held / self.hosts
 
 
@@ -143,7 +141,6 @@ def drawn_words(hosts: int, most: int = MOST_DRAWN) -> str:
 
 
 def has_intervals(estimates: Estimates) -> bool:
-    """Return True if a detector gives intervals."""
     return bool(len(estimates.true)) and not bool(np.isnan(estimates.high).all())
 
 
@@ -346,7 +343,6 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
 def _draw(
     path: Path, height: float, rows: Sequence[Row], facts: Facts, paint: Callable[[Any], str | None]
 ) -> list[Path]:
-    """Draw a figure with one pair of axes. What `paint` returns stands above it."""
 
     def paint_with_title(figure: Any) -> None:
         axes = figure.subplots()
@@ -380,7 +376,6 @@ def _how_many(facts: Facts) -> str:
 
 
 def look_of(name: str) -> Look:
-    """Return the look of a detector."""
     return LOOKS.get(name, OWN)
 
 

@@ -138,7 +138,6 @@ class _Search:
                 best = better
 
     def best(self) -> Sizes:
-        """Return the best sizes so far."""
         limit = TIE_RATIO * self._least + TIE_RATE
         tied = [sizes for sizes, total in self.tried.items() if total <= limit]
         return min(tied, key=self._work)

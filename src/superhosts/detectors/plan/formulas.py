@@ -177,40 +177,31 @@ class CubeSizes(Protocol):
     """The sizes of a labelled cube, named as in its geometry."""
 
     @property
-    def key_bits(self) -> int:
-        """Bits of a host."""
+    def key_bits(self) -> int: ...  # bits of a host
 
     @property
-    def slice_bits(self) -> int:
-        """There are 2^slice_bits slices."""
+    def slice_bits(self) -> int: ...  # there are 2^slice_bits slices
 
     @property
-    def arrays(self) -> int:
-        """Columns per host."""
+    def arrays(self) -> int: ...  # columns per host
 
     @property
-    def column_bits(self) -> int:
-        """A column has 2^column_bits rows."""
+    def column_bits(self) -> int: ...  # a column has 2^column_bits rows
 
     @property
-    def columns(self) -> int:
-        """Columns per array and slice, without the giant ones."""
+    def columns(self) -> int: ...  # columns per array and slice, without the giant ones
 
     @property
-    def label_bits(self) -> int:
-        """A column has 2^label_bits labels."""
+    def label_bits(self) -> int: ...  # a column has 2^label_bits labels
 
     @property
-    def share_bits(self) -> int:
-        """One in 2^share_bits pairs competes for labels."""
+    def share_bits(self) -> int: ...  # one in 2^share_bits pairs competes for labels
 
     @property
-    def giants(self) -> int:
-        """Giant columns per array and slice."""
+    def giants(self) -> int: ...  # giant columns per array and slice
 
     @property
-    def sample_bits(self) -> int:
-        """One in 2^sample_bits pairs is written at all."""
+    def sample_bits(self) -> int: ...  # one in 2^sample_bits pairs is written at all
 
 
 def memory_of(sizes: CubeSizes) -> int:
@@ -225,5 +216,4 @@ def coarsest_sample(sizes: CubeSizes) -> int:
 
 
 def most_peers(sizes: CubeSizes) -> int:
-    """Return the most peers that can be measured."""
     return saturation_point(1 << sizes.column_bits, sample=coarsest_sample(sizes))

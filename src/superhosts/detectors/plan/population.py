@@ -244,7 +244,6 @@ class Loads(NamedTuple):
 
     @property
     def median_noise(self) -> Floats:
-        """The median noise of all hosts."""
         order = np.argsort(self.noise)
         middle: Floats = self.noise[order[np.searchsorted(np.cumsum(self.weights[order]), 0.5)]]
         return middle

@@ -237,12 +237,10 @@ class _Window:
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
-        """Return the work of a restore."""
         load = (self.load, self.step)
         return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
 
     def rates(self, *, meetings: bool = True) -> Rates:
-        """Return the error rates."""
         missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
         most = most_peers(self.sizes)
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0

@@ -244,28 +244,22 @@ class EngineRival(Rival):
 
     @property
     def memory(self) -> int:
-        """Bytes of the bits and of the hosts, on all devices together."""
         return self.engine.size
 
     @property
     def least_listed(self) -> float:
-        """The number of peers below which `top` does not list hosts."""
         return MIN_TOP_PEERS
 
     def update_many(self, batches: Batches) -> None:
-        """Add batches of pairs, which the threads of the engine share."""
         self.engine.update_batches(batches)
 
     def flush(self) -> None:
-        """Write all pending pairs. Every query does this automatically."""
         self.engine.flush()
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.engine.clear()
 
     def arrays(self) -> Arrays:
-        """Return the bits, and the hosts where they are stored."""
         return self.engine.arrays()
 
     def _merge(self, other: Self) -> None:
@@ -383,13 +377,11 @@ class HostSet:
         self.clear()
 
     def clear(self) -> None:
-        """Remove all hosts and release their memory."""
         self.slots: Slots = np.zeros(self._initial_slots + 1, np.uint32)
         self.count = 0
 
     @property
     def memory(self) -> int:
-        """Bytes of the set."""
         return self.slots.nbytes
 
     def hosts(self) -> Slots:

@@ -63,7 +63,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of bits and counters, without the list of hosts."""
         return 8 * self.words + 4 * self.rows * self.counters
 
 
@@ -167,7 +166,6 @@ class Filter(Rival):
 
     @property
     def memory(self) -> int:
-        """Bytes of bits, counters and listed hosts."""
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -183,7 +181,6 @@ class Filter(Rival):
                 self.listed.grow()
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.bits.fill(0)
         self.counters.fill(0)
         self.listed.clear()
@@ -192,7 +189,6 @@ class Filter(Rival):
 
     @property
     def least_listed(self) -> float:
-        """The number of peers at which hosts are listed."""
         return self.geometry.threshold
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -219,5 +215,4 @@ class Filter(Rival):
         return found
 
     def arrays(self) -> Arrays:
-        """Return bits, counters (32-bit floats viewed as integers) and the listed mangled hosts in ascending order."""
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}

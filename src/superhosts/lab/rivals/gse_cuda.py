@@ -184,7 +184,6 @@ class CudaGse(CudaEngine):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of the set of hosts."""
         return 4 * len(self.slots)
 
     def _clear_recent(self) -> None:
@@ -249,7 +248,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         super().clear()
         self._clear_recent()
         self._make_slots(len(self.slots) - 1)
@@ -258,7 +256,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR another engine's bits into these and add its hosts to the set."""
         self.flush()
         if isinstance(other, CudaGse) and other.gpu == self.gpu:
             other.flush()
@@ -272,7 +269,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of the bits, and the mangled hosts in ascending order."""
         return {**super().arrays(), "hosts": hosts_in(self.slots.copy_to_host())}
 
     # Queries
@@ -285,7 +281,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of mangled hosts."""
         if not len(mangled):
             return np.empty((0, 1), np.int32)
         self.flush()
