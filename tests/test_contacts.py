@@ -28,7 +28,7 @@ from superhosts.core.packetdetails import (
 )
 from superhosts.core.pairs import HostFormat, PacketBatch, PacketBlock, Part
 from superhosts.errors import UsageError
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.building import compile_all
 from superhosts.pipeline.contacts import Conversations
 from superhosts.pipeline.run_options import RunOptions

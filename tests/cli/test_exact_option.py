@@ -17,9 +17,8 @@ from superhosts.fleet.edge import Edge
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destination
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destination
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.opening import open_inputs

@@ -11,7 +11,7 @@ from superhosts.fleet.nats import telling, wire
 from superhosts.fleet.nats.token import PREFIX, VERSION, Token
 from superhosts.fleet.parcels import DIGITS
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
-from superhosts.output.rows import COLUMNS, HUB_COLUMNS
+from superhosts.output.report import COLUMNS, HUB_COLUMNS
 
 ROWS = (DOCS / "reference" / "rows.md").read_text("utf-8")
 WIRE = (DOCS / "reference" / "wire.md").read_text("utf-8")

@@ -20,7 +20,7 @@ from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
 from superhosts.core import packetdetails as said
 from superhosts.errors import UsageError
-from superhosts.output.rows import COLUMNS
+from superhosts.output.report import COLUMNS
 from superhosts.pipeline import building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings

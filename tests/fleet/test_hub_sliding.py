@@ -42,7 +42,7 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION
 from superhosts.fleet.windowledger import WindowIssue
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.panes import PaneQueue
 from superhosts.pipeline.scanning import scan
 from superhosts.pipeline.settings import Settings

@@ -27,8 +27,8 @@ from superhosts.fleet.edge import check_settings
 from superhosts.fleet.grid import Grid
 from superhosts.fleet.limits import DEFAULT_LIMITS
 from superhosts.fleet.parcels import check_site
-from superhosts.output.base import RUN_THAT_ENDS, RunKind
-from superhosts.output.opening import OutputOptions, check_addresses
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.registry import OutputOptions, check_addresses
 from superhosts.pipeline.settings import Settings
 
 

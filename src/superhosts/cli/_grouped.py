@@ -18,8 +18,8 @@ from superhosts.core.columns.split import AddressColumn, packets_of
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
 from superhosts.errors import InputError
-from superhosts.output.rowformats import encode_length, encode_value
-from superhosts.output.rows import make_rows
+from superhosts.output.formats import encode_length, encode_value
+from superhosts.output.report import make_rows
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.tables.mapping import resolve

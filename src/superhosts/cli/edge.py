@@ -39,9 +39,9 @@ from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source

@@ -31,10 +31,9 @@ from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import SuperhostsError
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.building import gathered_memory
 from superhosts.pipeline.run_options import RunOptions, scan_options
 from superhosts.pipeline.scan import Scan

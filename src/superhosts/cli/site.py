@@ -21,7 +21,7 @@ from superhosts.core.replacing import output_errors
 from superhosts.core.text import printable
 from superhosts.fleet.nats.enrolment import enroll, list_sites, read_outgoing, rotate, token_of, unenroll
 from superhosts.fleet.nats.joining import make_token, reach_of, remember_reach
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 
 STALE = 60.0  # seconds after which a status says that its hub does not run
 BROKER = "broker"  # the folder of the embedded broker, within the hub's

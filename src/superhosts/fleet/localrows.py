@@ -18,9 +18,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
-from superhosts.output.base import Destination, Report
-from superhosts.output.fanout import Destinations
-from superhosts.output.rows import make_rows
+from superhosts.output.destination import Destination, Destinations
+from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.building import WindowResult
 from superhosts.sketch.evidence.verdicts import judge_of
 

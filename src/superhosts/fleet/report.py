@@ -13,8 +13,7 @@ from superhosts.core.selection import Selection
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError
 from superhosts.fleet.sightings import Sightings
-from superhosts.output.base import Report
-from superhosts.output.rows import Row, make_rows
+from superhosts.output.report import Report, Row, make_rows
 from superhosts.sketch.evidence.verdicts import judge_of
 from superhosts.sketch.sketch import Sketch
 

@@ -16,7 +16,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.resulttables import plain_host
 from superhosts.detectors.hostcolumns import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
-from superhosts.output.rows import Row, known_peers
+from superhosts.output.report import Row, known_peers
 from superhosts.sketch.contacts import searched
 from superhosts.sketch.queries import estimate_in_file
 from superhosts.sketch.sketch import Sketch

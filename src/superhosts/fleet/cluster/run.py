@@ -30,7 +30,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.fleet.cluster.cluster import check_workers
 from superhosts.fleet.cluster.tasks import Result, Task, find_result, run_task, set_aside_non_file, share_like_folder
-from superhosts.output.rows import Row
+from superhosts.output.report import Row
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.finding import FoundFile

@@ -34,7 +34,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.replacing import rename_durably
 from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
