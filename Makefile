@@ -75,7 +75,7 @@ bench: $(MARK)
 
 # The comparison of docs/explanation/results.md and its figures: the paper's experiment, then errors over memory. Half an hour on two cores.
 MEMORIES := 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB
-ROWS := benchmarks/results/compare-$(shell uname -m)-$(shell date -u +%F)
+ROWS := benchmarks/results/compare-$(shell uname -m)
 figures: $(MARK)
 	$(BIN)/superhosts compare --figures docs/figures -o $(ROWS).csv
 	$(BIN)/superhosts compare --windows 4 --memory $(MEMORIES) --figures docs/figures -o $(ROWS)-memory.csv

@@ -71,7 +71,7 @@ def main() -> None:
     if len(options.flows) < len(SIZES):
         part += "-" + "-".join(f"{flows // 1_000_000}M" for flows in options.flows)
     kind = "accuracy-quick" if options.quick else "accuracy"
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    name = f"{kind}-{report.place}{part}"
     for path in report.write(options.results, name, title="Accuracy"):
         print(path)
 

@@ -7,7 +7,7 @@
 The other commit is checked out into a temporary folder, without installing it. Each tree has one process, which runs
 for the whole benchmark. They take turns, so that other load on the machine affects both. The figure of a case is the
 median over all rounds of (seconds there / seconds here): above 1 this tree is faster. Processor time is reported, too,
-because other load affects it less. JSON and a Markdown table go to benchmarks/results.
+because other load affects it less. A Markdown table goes to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of the detectors (default: one per core)")
     parser.add_argument("--device", default="cpu", help="device of the detectors: cpu (default) or cuda")
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     with tempfile.TemporaryDirectory(prefix="superhosts-against-") as name:
@@ -109,7 +109,7 @@ def main() -> None:
     print()
     print(report.table())
     title = f"Against {commit[:12]}, device {options.device}"
-    name = f"against-{report.machine['arch']}-{options.device}-{report.started:%Y-%m-%d}"
+    name = f"against-{report.place}-{options.device}"
     for path in report.write(options.results, name, title):
         print(path)
 

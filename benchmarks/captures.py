@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 SHORT = 42  # bytes of a frame of `write_capture`: Ethernet, IPv4 and UDP headers

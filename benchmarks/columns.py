@@ -49,7 +49,7 @@ def main() -> None:
     print("\n" + report.table())
     part = "" if len(options.only) == len(sections) else "-" + "-".join(options.only)
     kind = "columns-quick" if options.quick else "columns"
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    name = f"{kind}-{report.place}{part}"
     for path in report.write(options.results, name, title="Columns"):
         print(path)
 

@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ten times fewer conversations")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=[way for way in WAYS if way != "plain"], help="this way and plain scans")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     ways = {way: each for way, each in WAYS.items() if options.only is None or way in ("plain", options.only)}
@@ -135,7 +135,7 @@ def main() -> None:
             note = f"of processor seconds {processor:.0%}"
             report.add("contacts", f"scan, {way}: share of plain", 100 * share, "%", note=note)
     if not options.quick:
-        name = f"contacts-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+        name = f"contacts-{report.place}"
         for made_file in report.write(options.results, name, "Contacts, ports and tunnels"):
             print(made_file)
 

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=("limits", "update", "scan"), default=["limits", "update", "scan"])
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     with tempfile.TemporaryDirectory(prefix="superhosts-bench-") as name:
@@ -52,10 +52,7 @@ def main() -> None:
         if {"scan", "limits"} & set(options.only):
             _scans(report, folder, options)
     print(report.table())
-    machine = report.machine["arch"]
-    for path in report.write(
-        options.results, f"cores-{machine}-{report.started:%Y-%m-%d}-{'-'.join(options.only)}", "Cores"
-    ):
+    for path in report.write(options.results, f"cores-{report.place}-{'-'.join(options.only)}", "Cores"):
         print(path)
 
 

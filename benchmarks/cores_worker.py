@@ -11,9 +11,8 @@ import numpy as np
 from cases import THETA, load_pairs, update_in_batches
 from superhosts.core.device import run_parallel, thread_count
 from superhosts.detectors.cube import Cube
-from superhosts.sources.capture import open_capture
-from superhosts.sources.capture_reader import format_of
-from superhosts.sources.frames import POSITION, TALLY_SLOTS, new_columns, start_walk
+from superhosts.sources.capture import format_of, open_capture
+from superhosts.sources.frames.columns import POSITION, TALLY_SLOTS, new_columns, start_walk
 
 WORDS = 1 << 25  # of each thread's array that is copied: 256 MiB
 PIECE = 1 << 18  # bytes that a thread reads at a time

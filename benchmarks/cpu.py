@@ -5,7 +5,7 @@
     python benchmarks/cpu.py --only restore scan
 
 Requires the extra "bench" (pip install 'superhosts[bench]'). Use an idle machine: other load shows as a spread between
-the smallest and the largest run. JSON and a Markdown table with machine, commit and command go to benchmarks/results.
+the smallest and the largest run. A Markdown table with machine, commit and command goes to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=" ".join(SECTIONS)
     )
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     machine = report.machine
@@ -52,7 +52,7 @@ def main() -> None:
     print(report.table())
     kind = "cpu-quick" if options.quick else "cpu"
     part = "" if len(sections) == len(SECTIONS) else "-" + "-".join(sections)
-    for path in report.write(options.results, f"{kind}-{machine['arch']}-{report.started:%Y-%m-%d}{part}"):
+    for path in report.write(options.results, f"{kind}-{report.place}{part}"):
         print(path)
 
 

@@ -17,8 +17,8 @@ import zstandard
 from captures import FRAME, first_packets, split_capture, write_captures
 from cpu_scan import MARGIN, START, TINY
 from harness import Report, run_command
-from superhosts.sources.decompressing import decompressed
-from superhosts.sources.streams import PlainStream
+from superhosts.sources.compression import decompressed
+from superhosts.sources.input import PlainStream
 from superhosts.sources.synthetic.traffic import Traffic
 
 ROUNDS = 5

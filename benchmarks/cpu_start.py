@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from harness import Report, run_command
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}  # pip compiles what it installs to bytecode; here the first run does

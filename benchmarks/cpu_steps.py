@@ -15,7 +15,7 @@ import numpy as np
 from cases import BATCH, SHUFFLED_5M, SHUFFLED_48M, Column
 from harness import Report
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.cube.filling import SPAN, fetch, fill
+from superhosts.detectors.cube.fill import SPAN, fetch, fill
 from superhosts.detectors.engines.bins import Pool, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import count_zeros
 from superhosts.jit.compiled import compiled

@@ -27,9 +27,9 @@ from typing import Any
 
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
 from superhosts.core.pairs import PacketBlock
-from superhosts.pipeline.scanning import scan
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.pipeline.scan import scan
+from superhosts.sources.open import open_inputs
+from superhosts.sources.synthetic.capture import write_capture
 
 SITES = ("ams", "fra", "nyc")
 SECONDS, PANES = 300, 3
@@ -142,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=288, help="panes of five minutes (default 288: a day)")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two of them, at least")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.windows < 288)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -195,7 +195,7 @@ def main() -> None:
         report.add("day", "processes that ended with an error", sum(map(bool, ended)), "processes")
         print(f"{len(rows)} rows of {options.windows} windows")
     if options.windows >= 288:
-        name = f"day-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+        name = f"day-{report.place}"
         for made in report.write(options.results, name, "A day of a fleet"):
             print(made)
 

@@ -1,6 +1,6 @@
 """Draw the figures of a comparison again from its rows: `python benchmarks/draw.py ROWS.csv FOLDER`.
 
-    python benchmarks/draw.py benchmarks/results/compare-x86_64-2026-11-16.csv docs/figures --flows 5M
+    python benchmarks/draw.py benchmarks/results/compare-x86_64.csv docs/figures --flows 5M
 
 Rows come from `superhosts compare -o ROWS.csv`. They do not have the estimates of single hosts, so the figures of
 estimates and coverage are drawn by `superhosts compare --figures` only. Rows of before 2026-11-18 do not say how many

@@ -286,9 +286,7 @@ def main() -> None:
         rates = [2e5] if options.quick else [5e5, 1e6, 1.5e6, 2e6, 2.5e6]
         loopback(report, 2.0 if options.quick else options.seconds, rates)
     if not options.quick:
-        for path in report.write(
-            options.results, f"exports-{report.machine['arch']}-{report.started:%Y-%m-%d}", "Exports"
-        ):
+        for path in report.write(options.results, f"exports-{report.place}", "Exports"):
             print(path)
 
 

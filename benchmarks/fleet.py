@@ -42,8 +42,8 @@ from superhosts.core.times import window_name
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.output.report import make_rows
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.header import read_header
-from superhosts.sketch.queries import estimate_in_file
 from superhosts.sketch.sketch import Sketch, load
 
 CLEARLY_THERE = 256  # peers at a site from which a host's list of sites should contain the site
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--flows", type=int, metavar="N", help="flows of a site's window (default 5,000,000)")
     parser.add_argument("--windows", type=int, default=1, metavar="N", help="windows to send (default 1)")
     parser.add_argument("--traffic", choices=("shared", "own"), default="shared", help="overlap of the sites' flows")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     counts = sorted(options.sites or ([2, 5] if options.quick else [10, 100]))
     flows = options.flows or (200_000 if options.quick else 5_000_000)
@@ -78,7 +78,7 @@ def main() -> None:
     print("\n" + report.table())
     part = "" if options.traffic == "shared" else f"-{options.traffic}"
     kind = "fleet-quick" if options.quick else "fleet"
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    name = f"{kind}-{report.place}{part}"
     for path in report.write(options.results, name, title=f"A hub and its edges, {options.traffic} traffic"):
         print(path)
 

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument(
         "--step", type=int, default=64 << 10, metavar="BYTES", help="size of a piece (an edge's: 512 KiB)"
     )
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=False)
     warm_up()
@@ -48,7 +48,7 @@ def main() -> None:
         for count in sorted(options.sites):
             measure(report, fleet, count, options.step)
     print("\n" + report.table())
-    name = f"fleet-pieces-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"fleet-pieces-{report.place}"
     for path in report.write(options.results, name, title="A hub and interleaved pieces of many sites"):
         print(path)
 

@@ -59,7 +59,7 @@ def main() -> None:
         del hosts, peers
     print("\n" + report.table())
     kind = "gpu-quick" if options.quick else "gpu"
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"{kind}-{report.place}"
     for path in report.write(options.results, name, title="GPU benchmarks"):
         print(path)
 

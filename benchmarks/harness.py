@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
-import json
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ HERE = Path(__file__).parent
 # Commands under measurement give the same answers on every machine, and make no key there.
 PUBLIC_KEY = {"SUPERHOSTS_KEY": "superhosts default key: public, for tests and single sites"}
 PACKAGES = (
-    "superhosts",
     "numpy",
     "numba",
     "llvmlite",
@@ -93,6 +92,7 @@ class Report:
         self.figures: list[Figure] = []
         self.seconds: dict[str, float] = {}
         self.machine = machine()
+        self.place = f"{self.machine['arch']}-{self.machine['cores']}"  # the machine in names of result files
         self.load = os.getloadavg()[0]
         self.started = datetime.now(UTC)
         self.commit = commit()  # read at the start, as the code is imported now
@@ -120,47 +120,40 @@ class Report:
         return "\n".join([lines[0], ruler, *lines[1:]])
 
     def write(self, folder: Path, name: str, title: str = "CPU benchmarks") -> list[Path]:
-        """Write NAME.json and NAME.md."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write NAME.md over the result of an earlier run, which git keeps.
+
+        Figures of code that is in no commit cannot be measured again: nothing is written then.
+        """
         after = commit()
-        facts = {
-            "date": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": self.commit if after == self.commit else f"{self.commit}, changed to {after} during the run",
-            "command": shlex.join(["python", *sys.argv]),
-            "quick": self.quick,
-            "load_at_start": round(self.load, 2),
-            "machine": self.machine,
-            "seconds": {section: round(value, 1) for section, value in self.seconds.items()},
-        }
-        figures = []
-        for figure in self.figures:
-            wanted = WANTED.get(figure.name)
-            figures.append(asdict(figure) | ({"wanted": wanted.least, "at best": wanted.best} if wanted else {}))
-        paths = [folder / f"{name}.json", folder / f"{name}.md"]
-        paths[0].write_text(json.dumps({**facts, "figures": figures}, indent=1) + "\n")
-        what = "small inputs" if self.quick else "full inputs"
+        if after != self.commit or not re.fullmatch("[0-9a-f]{40}", after):
+            print(f"NOT WRITTEN: {name}.md: the code under test is no commit ({self.commit}, at the end {after})")
+            return []
+        folder.mkdir(parents=True, exist_ok=True)
         versions = ", ".join(f"{package} {version}" for package, version in self.machine["packages"].items())
         lines = [
-            f"# {title}, {facts['date']}, {what}",
+            f"# {title}, {self.started:%Y-%m-%dT%H:%M:%SZ}, {'small' if self.quick else 'full'} inputs",
             "",
             f"- machine: {self.machine['cpu']}, {self.machine['cores']} cores, {self.machine['memory_gib']} GiB, "
             f"{self.machine['kernel']}",
             *([f"- GPU: {self.machine['gpu']}"] if "gpu" in self.machine else []),
             f"- Python {self.machine['python']}, {versions}",
-            f"- commit {facts['commit']}, load at the start {facts['load_at_start']}",
-            f"- command: `{facts['command']}`",
+            f"- commit {after}, load at the start {self.load:.2f}",
+            f"- command: `{shlex.join(['python', *sys.argv])}`",
             f"- seconds: {', '.join(f'{section} {value:.0f}' for section, value in self.seconds.items())}",
             "",
             self.table(),
             "",
         ]
-        paths[1].write_text("\n".join(lines))
-        return paths
+        path = folder / f"{name}.md"
+        path.write_text("\n".join(lines))
+        return [path]
 
 
 def machine() -> dict[str, Any]:
     """Describe this machine and the software on it."""
-    packages = {}
+    from superhosts import __version__
+
+    packages = {"superhosts": __version__}
     for package in PACKAGES:
         try:
             packages[package] = importlib.metadata.version(package)
@@ -214,7 +207,15 @@ def commit() -> str:
         return done.stdout.strip()
 
     try:
-        dirty = git("status", "--porcelain", "--", ":(top)src", ":(top)benchmarks", ":(top)pyproject.toml")
+        dirty = git(
+            "status",
+            "--porcelain",
+            "--",
+            ":(top)src",
+            ":(top)benchmarks",
+            ":(top)pyproject.toml",
+            ":(top,exclude)benchmarks/results",
+        )
         return git("rev-parse", "HEAD") + ("+" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -66,7 +66,7 @@ def main() -> None:
         for rate in options.rates:
             measure(report, Path(folder), path, rate, options.rounds, truth)
     print("\n" + report.table())
-    name = f"live{'-quick' if options.quick else ''}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"live{'-quick' if options.quick else ''}-{report.place}"
     for written in report.write(options.results, name, title="Live captures"):
         print(written)
 

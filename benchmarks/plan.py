@@ -346,7 +346,7 @@ def main() -> None:
     counts = {verdict: sum(point.verdict == verdict for point in points) for verdict in ("yes", "in band", "NO")}
     print(f"{len(points)} points: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
     kind = "plan" + ("-quick" if options.quick else "") + (f"-{options.only}" if options.only else "")
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"{kind}-{report.place}"
     for path in report.write(options.results, name, "Predicted against measured false rates"):
         print(path)
     for path in draw_points(points, options.results / name):

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", choices=CASES, action="append", help="only this one; may be repeated")
     parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     for case in options.case or CASES:
@@ -71,8 +71,8 @@ def main() -> None:
         note = f"of processor seconds {processor:.2f} times"
         report.add("sliding", f"scan, {case}: sliding / tumbling", wall, "times", note=note)
     if not options.quick:
-        where = report.machine["arch"] if options.device == "cpu" else f"{report.machine['arch']}-{options.device}"
-        name = f"sliding-{where}-{report.started:%Y-%m-%d}"
+        where = report.place if options.device == "cpu" else f"{report.place}-{options.device}"
+        name = f"sliding-{where}"
         for made_file in report.write(options.results, name, "Windows that overlap"):
             print(made_file)
 

@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append", help="integers, text, or 'integers, long'; may be repeated")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the Markdown file")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     case: Case = SHUFFLED_5M.quick() if options.quick else SHUFFLED_5M
@@ -162,8 +162,7 @@ def main() -> None:
             compare(report, f"Parquet, {what}", file, rows, options.rounds)
             file.unlink()
     if not options.quick:
-        machine = report.machine
-        name = f"tables-{machine['arch']}-{report.started:%Y-%m-%d}"
+        name = f"tables-{report.place}"
         for path in report.write(options.results, name, "Tables"):
             print(path)
 

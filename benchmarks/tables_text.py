@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import TableSource

@@ -61,7 +61,7 @@ def main() -> None:
         measure_page(report, Path(folder), options)
         measure_detection(report, Path(folder), options)
     print("\n" + report.table())
-    name = f"web{'-quick' if options.quick else ''}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    name = f"web{'-quick' if options.quick else ''}-{report.place}"
     for written in report.write(options.results, name, title="The dashboard"):
         print(written)
 

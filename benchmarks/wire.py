@@ -53,7 +53,7 @@ def main() -> None:
     print("\n" + report.table())
     part = "" if len(options.only) == len(sections) else "-" + "-".join(options.only)
     kind = "wire-quick" if options.quick else "wire"
-    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    name = f"{kind}-{report.place}{part}"
     for path in report.write(options.results, name, title="Sketches on the wire"):
         print(path)
 

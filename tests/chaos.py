@@ -44,9 +44,9 @@ from processes import SITES as ALL_SITES
 from superhosts.core.durable import read_json
 from superhosts.core.pairs import PacketBatch
 from superhosts.output.report import make_rows
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sources.capture import open_capture
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic
 
 LONG = "SUPERHOSTS_CHAOS_ROUNDS" in os.environ

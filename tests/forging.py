@@ -15,7 +15,7 @@ import zstandard
 
 import superhosts as sh
 from superhosts.detectors.cbaa import PaperCbaa
-from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
+from superhosts.detectors.cbaa.addressing import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from traffic import content
 

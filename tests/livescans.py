@@ -14,12 +14,11 @@ import numpy as np
 
 import packets as p
 from superhosts.core.pairs import PacketBatch
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.base import Source
+from superhosts.sources.base import Pace, Source
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.pace import Pace
 from traffic import MINUTES, NOON, Frames, talk
 from waiting import wait_for
 

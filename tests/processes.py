@@ -18,9 +18,9 @@ import numpy as np
 
 import forking
 from superhosts.core.pairs import PacketBatch
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import Sketch, load
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from traffic import content
 from waiting import DEADLINE as DEADLINE

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from superhosts.core.columns.split import AddressColumn
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.base import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.mapping import parse_map

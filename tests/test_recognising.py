@@ -18,7 +18,7 @@ from places import DATA
 from superhosts import Cube
 from superhosts.core import filetypes
 from superhosts.cubefile.container import MAGIC
-from superhosts.sources.capture_reader import format_of
+from superhosts.sources.capture import format_of
 
 FLOWS = "no command reads it: export it as text (nfdump -o csv, rwcut), which scan reads"
 NETFLOW = "superhosts scan FILE --format netflow reads it, if its first datagram is whole"

@@ -20,7 +20,7 @@ ALWAYS_MANY = {
     "_progress.py": ("{len(items)} sketches", "{packets} packets"),
     "plan.py": ("{saturation} peers", "{exact_pairs} pairs"),
     "columnsketch.py": ("{_most_peers} peers", "{smallest} peers"),
-    "capture_reader.py": ("{_counted} packets",),
+    "capture.py": ("{_counted} packets",),
     "pieces.py": ("{len(mine)} sketches",),
     "pairtable.py": ("{8 * words} bytes",),
     "pool.py": ("{size} bytes",),

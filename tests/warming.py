@@ -37,7 +37,7 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.cube.fill import fill
     from superhosts.jit.compiled import is_cold
     from superhosts.lab.rivals.rgs.cpu import write
 
@@ -157,7 +157,7 @@ def exports(folder: Path) -> Iterator[Step]:
 def _receive(datagrams: list[bytes]) -> None:
     """Receive datagrams on a port."""
     from processes import free_port
-    from superhosts.sources.opening import open_input
+    from superhosts.sources.open import open_input
     from udp import send
 
     port = free_port()

@@ -41,12 +41,10 @@ if TYPE_CHECKING:
     from superhosts.lab.rivals.spreadsketch import SpreadSketch
     from superhosts.lab.rivals.vbfa import Vbfa
     from superhosts.pipeline.network import Network
-    from superhosts.pipeline.scan import Scan
-    from superhosts.pipeline.scanning import scan
+    from superhosts.pipeline.scan import Scan, scan
     from superhosts.pipeline.settings import Settings
-    from superhosts.sketch.sketch import Sketch, load
-    from superhosts.sketch.uniting import union
-    from superhosts.sources.synthetic.writing import synth
+    from superhosts.sketch.sketch import Sketch, load, union
+    from superhosts.sources.synthetic.capture import synth
 
 _MODULES = {  # the module that defines each public name
     "Calibration": "lab.calibration",
@@ -86,9 +84,9 @@ _MODULES = {  # the module that defines each public name
     "compare": "lab.comparing",
     "load": "sketch.sketch",
     "own_key": "core.keys",
-    "union": "sketch.uniting",
+    "union": "sketch.sketch",
     "plan": "lab.plans",
-    "scan": "pipeline.scanning",
+    "scan": "pipeline.scan",
     "synth": "sources.synthetic.writing",
 }
 

@@ -31,9 +31,9 @@ from superhosts.fleet.cluster.cluster import check_workers, connect
 from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
 from superhosts.fleet.cluster.tasks import Result, Task, run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture_reader import BLOCK_PACKETS
-from superhosts.sources.finding import FoundFile
-from superhosts.sources.opening import list_files
+from superhosts.sources.capture import BLOCK_PACKETS
+from superhosts.sources.files import FoundFile
+from superhosts.sources.open import list_files
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -290,7 +290,7 @@ from superhosts.fleet.cluster.cluster import connect
 from superhosts.fleet.cluster.run import Batch, prepare
 from superhosts.fleet.cluster.tasks import run_task
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import list_files
+from superhosts.sources.open import list_files
 
 gate, address, captures, work = sys.argv[1:]
 

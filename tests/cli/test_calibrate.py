@@ -16,7 +16,7 @@ from superhosts.detectors.plan import Prediction, best_sizes, counted_population
 from superhosts.errors import OutputError
 from superhosts.lab.calibration import Calibration, Trial, prediction_for, sizes_around
 from superhosts.lab.scores import Score, Truth, score
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 

@@ -31,7 +31,7 @@ from superhosts.core.hashing import fingerprint
 from superhosts.output.report import COLUMNS
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 from waiting import wait_for
 

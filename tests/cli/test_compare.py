@@ -18,7 +18,7 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.lab.entrants import SharedSettings, choose
 from superhosts.lab.experiment import COLUMNS
 from superhosts.lab.lineup import ENTRANTS
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from traffic import talk, write
 

@@ -228,7 +228,7 @@ import numpy as np
 from hostgpu import host_gpu
 from superhosts.cli import _checks as checks
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.cube.stages import make_on_gpu
+from superhosts.detectors.cube.engine import make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu
 from superhosts.detectors.gpu import code
 from superhosts.pipeline.settings import Settings

@@ -21,7 +21,7 @@ from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destination
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from traffic import content, talk, write
 
 COMMON = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu"]

@@ -16,7 +16,7 @@ from commands import process, start
 from superhosts.cli._console import say, use_log
 from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.output.streams import ERASE, Log, raw_stream
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 

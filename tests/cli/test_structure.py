@@ -32,7 +32,7 @@ LATE_IMPORTS = {
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("_completing.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
     ("_completing.py", "superhosts.cli.site"): "the same",
-    ("_completing.py", "superhosts.sketch.saved"): "the same",
+    ("_completing.py", "superhosts.sketch.files"): "the same",
     ("_completing.py", "superhosts.fleet.nats.enrolment"): "the same",
     ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
 }

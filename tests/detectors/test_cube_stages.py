@@ -19,8 +19,7 @@ from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.core.device import cuda_problem, gpus_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
 from superhosts.core.pairs import numbers_to_array, words_to_column
-from superhosts.detectors.cube.cpu import CpuCube
-from superhosts.detectors.cube.stages import Stages, make_on_gpu
+from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
 from superhosts.detectors.engines.pairmerging import unite
 from superhosts.detectors.engines.pairset import PairSet

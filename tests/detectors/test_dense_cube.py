@@ -14,10 +14,10 @@ from superhosts import Cube, Geometry, Part, ThresholdWarning
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import Addresses
 from superhosts.detectors.cube.addressing import contender_marks, lowest_priority, priority_of
-from superhosts.detectors.cube.filling import SPAN
+from superhosts.detectors.cube.fill import SPAN
 from superhosts.detectors.cube.geometry import LINE_BITS
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
-from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.files import estimate_in_file
 
 GIANT = Geometry(32, 2, 4, 10, 16, 4, 3, giants=2)  # columns of 2^10 rows are full near 7,000 peers
 

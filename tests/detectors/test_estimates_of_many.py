@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from superhosts.detectors.cube.naming import all_ones, and_ones, find_places, make_places
+from superhosts.detectors.cube.search import all_ones, and_ones, find_places, make_places
 from superhosts.detectors.engines import cpu
 from superhosts.detectors.registry import DETECTORS
 

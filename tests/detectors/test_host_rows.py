@@ -16,10 +16,9 @@ from superhosts.core.hashing import make_key
 from superhosts.core.pairs import numbers_to_array
 from superhosts.cubefile.container import CubeReader
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors.cube.gathering import find_winners, host_differences
-from superhosts.detectors.cube.hostrows import add_differences
+from superhosts.detectors.cube.rowform import add_differences, find_winners, host_differences
 from superhosts.detectors.engines.tuning import Tuning
-from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.files import estimate_in_file
 from tuned import tuned
 
 BITS = (32, 64, 128)

@@ -34,7 +34,7 @@ from superhosts.detectors.engines.tuning import GpuTuning, Tuning
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import DETECTORS
 from traffic import three_windows, write
 from tuned import tuned

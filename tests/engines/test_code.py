@@ -147,7 +147,8 @@ def test_types_of_arguments_are_told_apart():
 REAL = """
 import sys
 from superhosts.jit.compiled import stamp_of
-from superhosts.detectors.cube import Geometry, cuda, cudasearch
+from superhosts.detectors.cube import Geometry, cuda
+from superhosts.detectors.cube import cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry, cuda as dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry, cuda as gse
@@ -164,8 +165,8 @@ made = [
     kernels.make_sum_zeros(tuple(geometry.edges), ON_GPU)[0],
     kernels.make_measure(cuda.make_column_of(geometry, True), cuda.make_read(geometry), 3, 64),
     kernels.make_merge(256),
-    cudasearch.make_list_candidates(geometry, ON_GPU)[0],
-    cudasearch.make_verify(geometry, ON_GPU)[0],
+    cuda.make_list_candidates(geometry, ON_GPU)[0],
+    cuda.make_verify(geometry, ON_GPU)[0],
     dcds.clear_hot_counts,
     dcds.make_list_hot(DcdsGeometry()),
     dcds.make_combine(DcdsGeometry(), ON_GPU)[0],

@@ -36,7 +36,7 @@ from superhosts.detectors.gpu.lane import Lane
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.gse import Gse
 from superhosts.lab.rivals.vbfa import Vbfa
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
 from tuned import tuned
 

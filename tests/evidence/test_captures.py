@@ -20,7 +20,7 @@ from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.evidence.sampling import OpenSample
 from superhosts.sketch.evidence.verdicts import Judge
 from superhosts.sources.base import Wants
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 SWEEP, SCAN, FLOOD, NOISE = "prefix sweep", "horizontal scan", "DDoS or flash crowd", "scanned by many"
 CLIENT, WEB, DNS, P2P = "client, proxy or NAT", "web server", "reflector or resolver", "peer-to-peer"

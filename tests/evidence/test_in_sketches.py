@@ -17,8 +17,7 @@ from superhosts.core.pairs import Part
 from superhosts.cubefile.container import CubeReader, write
 from superhosts.errors import MergeError, SketchFileError
 from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.sketch import Sketch, load
-from superhosts.sketch.uniting import union
+from superhosts.sketch.sketch import Sketch, load, union
 
 SIZE = 1024
 

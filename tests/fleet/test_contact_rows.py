@@ -13,7 +13,7 @@ from hubs import Node
 from superhosts.core.pairs import HostKeys, Part
 from superhosts.core.selection import Selection
 from superhosts.errors import MergeError
-from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
 
 HOST = 0x0A000007

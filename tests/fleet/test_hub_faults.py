@@ -22,6 +22,7 @@ from fleets import forge_parcel, make_sketch, window, write_parcel
 from hubs import SITES, FakeTime, Node, three, union_of
 from processes import wait_for
 from superhosts.core.durable import write_json, write_lines
+from superhosts.core.notices import Notice
 from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError, UnreadableError, UsageError
@@ -460,7 +461,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
 
     troubles = Troubles(print, lambda: None)
     with at_sync(fill_disk):
-        assert not troubles.attempt(f"NOT REPORTED: {KEY}", write, KEY)
+        assert not troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), write, KEY)
     assert not troubles.is_resting(KEY)
 
 
@@ -473,8 +474,8 @@ def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
 
     other = "20261114T120500Z-5m"
     for key in (KEY, other):
-        troubles.attempt(f"NOT MERGED YET: {key}", fail, key)
-    assert troubles.attempt(f"NOT REPORTED: {KEY}", lambda: None, KEY)
+        troubles.attempt(Notice(f"NOT MERGED YET: {key}", "not-merged-yet"), fail, key)
+    assert troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), lambda: None, KEY)
     assert list(troubles.open) == [f"NOT MERGED YET: {other}"]
     assert said[2:] == [f"NOT MERGED YET: {KEY}: works again"]
 

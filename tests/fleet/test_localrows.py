@@ -19,11 +19,11 @@ from superhosts.fleet.spool import Spool
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import open_destination
 from superhosts.output.report import Report
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from traffic import three_windows, write
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from brokers import Heard, KeepingIntake, message, noise, pieces
 from hubs import FakeTime, WatchedIntake, full
+from superhosts.core.notices import Notice
 from superhosts.fleet.files import LONGEST, FileReceiver
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -34,7 +35,7 @@ def test_a_window_that_never_works_is_tried_again_forever() -> None:
     for _ in range(MANY):
         clock.now += LONGEST_REST
         assert not troubles.is_resting("window")
-        assert troubles.attempt("NOT REPORTED: window", fail, "window")
+        assert troubles.attempt(Notice("NOT REPORTED: window", "not-reported"), fail, "window")
     assert troubles.is_resting("window")
 
 

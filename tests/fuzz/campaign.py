@@ -40,14 +40,14 @@ COVERED = [
     "superhosts.cli",
     "superhosts.fleet",
     "superhosts.cubefile.container",
-    "superhosts.sources.streams",
+    "superhosts.sources.input",
     "superhosts.core.units",
 ]
 COVERED += [
     "superhosts.sketch.header",
     "superhosts.sketch.sketch",
     "superhosts.reports",
-    "superhosts.pipeline.windows.tumbling",
+    "superhosts.pipeline.windows",
 ]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 

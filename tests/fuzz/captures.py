@@ -23,8 +23,7 @@ from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.base import PLAIN, Wants
 from superhosts.sources.base import TUNNELS as MODES
-from superhosts.sources.capture import open_capture
-from superhosts.sources.pieces import Cutting
+from superhosts.sources.capture import Cutting, open_capture
 from tunnels import ERSPAN2, ERSPAN3, TUNNELS, geneve, gre, gtp, l2tp, udp, vxlan
 
 ONE_THREAD = Cutting(threads=1)

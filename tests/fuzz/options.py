@@ -22,7 +22,7 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, check_site, parse_window_name
 from superhosts.pipeline.network import Network
-from superhosts.sources.synth import open_synthetic
+from superhosts.sources.synthetic.source import open_synthetic
 
 SECOND = 10**9
 GEOMETRY = "slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"

@@ -11,7 +11,7 @@ import rings as r
 from fuzz.captures import frame_of
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import target
-from superhosts.sources.frames import (
+from superhosts.sources.frames.columns import (
     IPV4,
     IPV6,
     NOT_IP,
@@ -22,7 +22,7 @@ from superhosts.sources.frames import (
     new_columns,
     start_walk,
 )
-from superhosts.sources.livecapture.ringwalk import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Layout, walk_ring
+from superhosts.sources.livecapture.ring import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Layout, walk_ring
 
 SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
 _EDGES = tuple(SIZE - distance for distance in (0, 1, 14, 34, 47, 48, 60, 66, 67, 68, 69, 80, 114, 128))

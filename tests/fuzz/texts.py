@@ -23,7 +23,7 @@ from fuzz.mutations import Edit, apply, edits
 from fuzz.targets import fresh_folder, target
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import SourceCounters
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
 from superhosts.sources.tables.options import TableOptions

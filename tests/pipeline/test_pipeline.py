@@ -21,10 +21,10 @@ from superhosts.core.pairs import Part, Window
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.held import LIMITS, Limits
+from superhosts.pipeline.windows import LIMITS, Limits
 from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.inputs import Input
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.input import Input
+from superhosts.sources.open import open_inputs
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}

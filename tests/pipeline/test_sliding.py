@@ -20,12 +20,10 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import UsageError
 from superhosts.jit.pool import Reuse
-from superhosts.pipeline.building import WindowBuilder, WindowResult
-from superhosts.pipeline.panes import MOST_KEPT, PaneQueue
-from superhosts.pipeline.run_options import RunOptions
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.builder import WindowBuilder, WindowResult
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import MOST_PANES, Settings
-from superhosts.pipeline.sliding import SlidingPanes
+from superhosts.pipeline.sliding import MOST_KEPT, PaneQueue, SlidingPanes
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.capture import open_capture
 from traffic import MINUTES, NOON, Frames, packet, write
@@ -236,8 +234,8 @@ def test_windows_are_exact_if_and_only_if_their_pairs_fit() -> None:
         assert (union.exact, union.exact_count()) == (alone.exact, alone.exact_count()), number
         assert union == alone, number
         states.append(union.exact)
-        back.append(queue._whole_back is not None and bool(queue._whole_back.hastened))
-        front.append(any(each.hastened for each in queue._front))
+        back.append(queue._whole_back is not None and bool(queue._whole_back.densified))
+        front.append(any(each.densified for each in queue._front))
     assert changes(states) >= 5
     assert changes(back) >= 5  # It was used, and given up.
     assert changes(front) >= 5

@@ -36,12 +36,11 @@ from superhosts.errors import UsageError
 from superhosts.jit.compiling import compiling, is_compiling
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources import ahead
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources import readers
+from superhosts.sources.base import Pace, Source, SourceCounters
 from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.inputs import Input
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.pace import Pace
+from superhosts.sources.input import Input
+from superhosts.sources.open import open_inputs
 from traffic import NOON, everything, three_windows, write
 
 # Going on where another run ended
@@ -290,7 +289,7 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
 @pytest.mark.slow
 def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     program = (
-        "import threading; from superhosts.pipeline.scan import *; from superhosts.sources.opening import open_inputs\n"
+        "import threading; from superhosts.pipeline.scan import *; from superhosts.sources.open import open_inputs\n"
         "def seen(*_):\n"
         "    if run.pending() == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
         "settings, way = Settings(detector='exact', threshold=1), RunOptions(grace=30.0)\n"
@@ -360,9 +359,9 @@ def test_a_stop_waits_for_a_reader_that_compiles(tmp_path: Path, monkeypatch: py
                 source.done.set()
         time.sleep(seconds)
 
-    monkeypatch.setattr(ahead, "time", SimpleNamespace(monotonic=lambda: hours[0] * 3600.0, sleep=sleep))
-    reader = ahead.Ahead(source, 0, stopped=lambda: True, clock=time.monotonic)
+    monkeypatch.setattr(readers, "time", SimpleNamespace(monotonic=lambda: hours[0] * 3600.0, sleep=sleep))
+    reader = readers.Ahead(source, 0, stopped=lambda: True, clock=time.monotonic)
     source.began.wait()
-    blocks = list(ahead.drain([reader], lambda call: call(), seconds=5.0))
+    blocks = list(readers.drain([reader], lambda call: call(), seconds=5.0))
     source.done.set()
     assert sum(len(batch) for block in blocks for batch in block) == len(three_windows())

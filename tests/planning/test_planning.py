@@ -13,7 +13,7 @@ from cubes import dense_cube
 from superhosts.core.units import parse_size
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.cube.naming import Store, list_candidates
+from superhosts.detectors.cube.search import Store, list_candidates
 from superhosts.detectors.plan import (
     best_sizes,
     counted_population,

@@ -15,7 +15,7 @@ from cubes import dense_cube
 from forging import forge, frame, take_apart
 from superhosts.core.pairs import HostFormat
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
-from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
+from superhosts.detectors.cbaa.addressing import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.errors import DifferenceError, MergeError, SketchFileError, UsageError, VersionError
 from superhosts.lab.rivals.dcds import Dcds
@@ -25,8 +25,8 @@ from superhosts.lab.rivals.gse import Gse
 from superhosts.lab.rivals.pairsample import PairSample
 from superhosts.lab.rivals.spreadsketch import SpreadSketch
 from superhosts.lab.rivals.vbfa import Vbfa
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.header import read_header
-from superhosts.sketch.queries import estimate_in_file
 from taken import little_memory
 from traffic import content
 

@@ -12,7 +12,7 @@ import superhosts as sh
 from forging import forge, frame, take_apart
 from superhosts.core.pairs import Part
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.sketch.queries import estimate_in_file, find_in_file
+from superhosts.sketch.files import estimate_in_file, find_in_file
 from superhosts.sketch.sketch import Sketch
 
 KEYED = Part(0)

@@ -15,10 +15,9 @@ import superhosts as sh
 from commands import Run
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import UsageError
-from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.inputs import Input
-from superhosts.sources.kinds import FileFormat, Scheme
-from superhosts.sources.opening import FORMATS, SCHEMES
+from superhosts.sources.base import FileFormat, Scheme, Source, SourceCounters
+from superhosts.sources.input import Input
+from superhosts.sources.open import FORMATS, SCHEMES
 from traffic import NOON, talk, write
 
 # A source by a scheme: toy:7 is one host that talks to seven peers.
@@ -87,7 +86,7 @@ def toy_flows(peers: int) -> bytes:
     return MAGIC + b"".join(struct.pack(">II", 0x0A000008, peer) for peer in range(peers))
 
 
-# In the package, these two lines of sources/opening.py are all that changes besides the new file.
+# In the package, these two lines of sources/open.py are all that changes besides the new file.
 
 
 @pytest.fixture(autouse=True)

@@ -22,18 +22,18 @@ import packets as p
 from frames import V4, V6, T, mixed, mixed_pcapng, write
 from superhosts.errors import InputError
 from superhosts.sources.base import SourceCounters
-from superhosts.sources.capture import open_capture
-from superhosts.sources.capture_reader import BLOCK_BYTES
-from superhosts.sources.inputs import Input
-from superhosts.sources.pieces import (
+from superhosts.sources.capture import (
+    BLOCK_BYTES,
     LARGEST_PIECE,
     LEAST_AHEAD,
-    MOST_AHEAD,
+    MOST_PIECES_AHEAD,
     Cutting,
     FileStream,
     PieceReader,
+    open_capture,
     open_pieces,
 )
+from superhosts.sources.input import Input
 
 PLAIN, WIDE = p.ethernet(0x0800, V4), p.ethernet(0x86DD, V6)
 ONE_THREAD = Cutting(threads=1)
@@ -393,7 +393,7 @@ def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
     for reader in readers[1:]:
         reader.close()
     readers[0].read()
-    assert LEAST_AHEAD < readers[0].ahead() <= MOST_AHEAD
+    assert LEAST_AHEAD < readers[0].ahead() <= MOST_PIECES_AHEAD
     readers[0].close()
 
 
@@ -449,7 +449,7 @@ def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
 PLAIN_PYTHON = """
 import sys
 from superhosts.sources.capture import open_capture
-from superhosts.sources.pieces import Cutting
+from superhosts.sources.capture import Cutting
 
 source = open_capture(sys.argv[1], cutting=Cutting(1000, threads=3))
 print(sum(len(batch) for block in source.blocks() for batch in block))

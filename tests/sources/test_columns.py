@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superhosts.sources.columns import ColumnLender
-from superhosts.sources.frames import Columns
+from superhosts.sources.frames.columns import ColumnLender, Columns
 
 
 def fill(columns: Columns, value: int) -> None:

@@ -17,10 +17,10 @@ import packets as p
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.sources.base import Clocks, Pace
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.pace import Clocks, Pace
+from superhosts.sources.open import open_inputs
 from traffic import NOON, STEP, Frames, packet, talk, write
 from waiting import wait_for
 

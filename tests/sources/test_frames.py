@@ -16,9 +16,8 @@ from links import AGGREGATE, SNAP4, radiotap, subframe, wireless
 from superhosts.core import packetdetails as d
 from superhosts.sources.base import TUNNELS as MODES
 from superhosts.sources.base import Wants
-from superhosts.sources.capture import open_capture
-from superhosts.sources.frames.wireless import MOST_SUBFRAMES
-from superhosts.sources.pieces import Cutting
+from superhosts.sources.capture import Cutting, open_capture
+from superhosts.sources.frames.links import MOST_SUBFRAMES
 from tunnels import IN4, INNER4, INNER6, TCP, TUNNELS, around, extension, udp
 
 EVERY_WANT = [Wants(details, tunnels) for details in (False, True) for tunnels in MODES]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from superhosts.sources.unpacking import INFLATER, MOST_INPUT, MOST_OUTPUT, Damaged, Gzip
+from superhosts.sources.compression import INFLATER, MOST_INPUT, MOST_OUTPUT, Damaged, Gzip
 
 
 class Outcome(NamedTuple):
@@ -74,8 +74,8 @@ def test_the_fast_one_is_used() -> None:
 def test_without_it_zlib_inflates(data: bytes) -> None:
     script = (
         "import sys; sys.modules['zlib_ng'] = None\n"
-        "from superhosts.sources.inputs import Input\n"
-        "from superhosts.sources.unpacking import INFLATER\n"
+        "from superhosts.sources.input import Input\n"
+        "from superhosts.sources.compression import INFLATER\n"
         "stream, room = Input('-').open(), memoryview(bytearray(1 << 20))\n"
         "total = 0\n"
         "while got := stream.readinto(room): total += got\n"

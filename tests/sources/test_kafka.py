@@ -24,9 +24,18 @@ import naive_details
 import superhosts as sh
 from superhosts.core.columns.split import AddressColumn
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.kafka import KafkaSource, Notes, parse_topic
-from superhosts.sources.kafka_messages import GOFLOW2, Fields, JsonRecords, is_delimited, read_proto, read_protobuf
-from superhosts.sources.opening import open_input
+from superhosts.sources.kafka import (
+    GOFLOW2,
+    Fields,
+    JsonRecords,
+    KafkaSource,
+    Notes,
+    is_delimited,
+    parse_topic,
+    read_proto,
+    read_protobuf,
+)
+from superhosts.sources.open import open_input
 from superhosts.sources.tables.base import NO_TIME
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from commands import Run
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Stopped
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import list_files, open_input, open_inputs
+from superhosts.sources.open import list_files, open_input, open_inputs
 from traffic import NOON, STEP, talk, write
 
 SYNTHETIC = "synth:flows=200,packets=400,super_hosts=0"

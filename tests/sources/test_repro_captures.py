@@ -21,9 +21,8 @@ from places import REPRO
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture import most_memory, open_capture
-from superhosts.sources.capture_reader import BLOCK_PACKETS, READER_MEMORY
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.capture import BLOCK_PACKETS, READER_MEMORY, most_memory, open_capture
+from superhosts.sources.open import open_inputs
 
 PLAIN = p.ethernet(0x0800, V4)
 needs_repro = pytest.mark.skipif(not REPRO.exists(), reason=f"no folder {REPRO} (set SUPERHOSTS_REPRO)")
@@ -154,7 +153,7 @@ def peak():
 GROWTH = f"""{PEAK}
 import sys
 from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.pipeline.settings import Settings
 
 def packets(paths):
@@ -221,8 +220,8 @@ PIECES = f"""{PEAK}
 import sys
 from collections import deque
 from superhosts.sources.capture import open_capture
-from superhosts.sources.capture_reader import BLOCKS_HELD
-from superhosts.sources.pieces import Cutting
+from superhosts.sources.capture import BLOCKS_HELD
+from superhosts.sources.capture import Cutting
 
 def packets(path, cutting):
     source, held = open_capture(path, cutting=cutting), deque(maxlen=BLOCKS_HELD - 1)

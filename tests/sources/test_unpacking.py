@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from superhosts.errors import InputError
-from superhosts.sources import unpacking
-from superhosts.sources.decompressing import ALONE_AFTER, decompressed
-from superhosts.sources.streams import PlainStream
+from superhosts.sources import compression
+from superhosts.sources.compression import ALONE_AFTER, decompressed
+from superhosts.sources.input import PlainStream
 
 RNG = random.Random(7)
 DATA = b"".join(bytes([RNG.randrange(4)]) * RNG.randrange(1, 60) for _ in range(1000)) + RNG.randbytes(1500)
@@ -158,7 +158,7 @@ def test_what_ends_early_is_the_same_in_every_way(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_members_one_after_the_other(kind: str) -> None:
     """A member ends in a step whose predecessor reached the limit of output; other members follow in the same bytes."""
-    parts = [DATA, b"x" * (3 * unpacking.MOST_OUTPUT), DATA, DATA]
+    parts = [DATA, b"x" * (3 * compression.MOST_OUTPUT), DATA, DATA]
     assert same_in_all_ways(b"".join(map(COMPRESSORS[kind], parts))) == Outcome(b"".join(parts), "", None, "", [])
 
 
@@ -273,16 +273,16 @@ def test_a_step_is_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 16 << 20
     packed = COMPRESSORS[kind](bytes(size))
     steps: list[int] = []
-    unpacker = {"gzip": unpacking.Gzip, "zstd": unpacking.Zstd, "xz": unpacking.Xz}[kind]()
+    unpacker = {"gzip": compression.Gzip, "zstd": compression.Zstd, "xz": compression.Xz}[kind]()
     data = memoryview(packed)
     while True:
-        taken, output = unpacker.unpack(data[: unpacking.MOST_INPUT], len(data) <= unpacking.MOST_INPUT)
+        taken, output = unpacker.unpack(data[: compression.MOST_INPUT], len(data) <= compression.MOST_INPUT)
         data = data[taken:]
         if not taken and not output:
             break
         steps.append(len(output))
     assert sum(steps) == size
-    assert max(steps) <= unpacking.MOST_OUTPUT
+    assert max(steps) <= compression.MOST_OUTPUT
     assert unpacker.is_between()
 
 
@@ -348,7 +348,7 @@ class Counting:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_work_for_empty_members_is_linear(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, name = {
-        "gzip": (unpacking.INFLATER, "decompressobj"),
+        "gzip": (compression.INFLATER, "decompressobj"),
         "xz": (lzma, "LZMADecompressor"),
         "zstd": (zstandard, "ZstdDecompressor"),
     }[kind]
@@ -400,5 +400,5 @@ def test_the_position_is_that_of_the_bytes_returned() -> None:
     total = 0
     while got := stream.readinto(room):
         total += got
-        assert total <= stream.position() <= total + unpacking.MOST_INPUT + 1000
+        assert total <= stream.position() <= total + compression.MOST_INPUT + 1000
     assert stream.position() == len(packed)

@@ -10,9 +10,8 @@ import pytest
 
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
-from superhosts.sources.synth import SyntheticSource
-from superhosts.sources.synthetic import loops as synth_loops
-from superhosts.sources.synthetic import model as synth_model
+from superhosts.sources.synthetic import traffic as synth_model
+from superhosts.sources.synthetic.source import SyntheticSource
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks, window_flows, window_hosts, window_packets
 
 SMALL = Traffic(flows=30_000, packets=90_000, super_hosts=8, windows=2)
@@ -48,7 +47,7 @@ def test_windows_differ_but_hosts_stay() -> None:
     (first, first_sizes), (second, _) = window_hosts(SMALL, 0), window_hosts(SMALL, 1)
     assert not np.array_equal(window_flows(SMALL, 0)[1], window_flows(SMALL, 1)[1])
     assert len(np.intersect1d(first, second)) > 0.8 * min(len(first), len(second))
-    planted = synth_model.kinds_of(first_sizes, 8) >= synth_loops.SWEEP
+    planted = synth_model.kinds_of(first_sizes, 8) >= synth_model.SWEEP
     assert planted.sum() == 2
     assert not np.isin(first[planted], second).any()  # a scanner of this window is not there in the next
 
@@ -150,17 +149,17 @@ def test_scanners_and_victims_do_what_they_are_planted_for() -> None:
                 if int(address) in sent:
                     sent[int(address)][place] += int(count)
     share = {}
-    for kind in (synth_loops.SWEEP, synth_loops.PROBE, synth_loops.VICTIM):
+    for kind in (synth_model.SWEEP, synth_model.PROBE, synth_model.VICTIM):
         planted = every[kinds == kind]
         assert len(planted) >= 1
         for host in planted:
             assert (counts[hosts == host] == 1).all()
             share[kind] = sent[int(host)][0] / sum(sent[int(host)])
         steps = np.diff(np.sort(peers[hosts == planted[0]]).astype(np.int64))
-        assert (np.mean(steps == 1) > 0.99) == (kind == synth_loops.SWEEP)
-    assert 0.85 < share[synth_loops.SWEEP] < 1
-    assert 0.85 < share[synth_loops.PROBE] < 1
-    assert 0 < share[synth_loops.VICTIM] < 0.15
+        assert (np.mean(steps == 1) > 0.99) == (kind == synth_model.SWEEP)
+    assert 0.85 < share[synth_model.SWEEP] < 1
+    assert 0.85 < share[synth_model.PROBE] < 1
+    assert 0 < share[synth_model.VICTIM] < 0.15
 
 
 def test_trains_keep_packets_of_a_flow_together() -> None:

@@ -16,7 +16,7 @@ import zstandard
 from faults import full_disk
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import OutputError, UsageError
-from superhosts.sources.synthetic.capture_writer import write_capture
+from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 TRAFFIC = Traffic(flows=3000, packets=9000, super_hosts=1, windows=2, family="both")

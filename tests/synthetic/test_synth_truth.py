@@ -20,8 +20,9 @@ from superhosts.cli.synth import synth
 from superhosts.cli.usage.synth import Synth
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import OutputError, UsageError
+from superhosts.sources.synthetic.capture import truth_path
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
-from superhosts.sources.synthetic.truth import DistinctRows, Row, Tally, truth_path
+from superhosts.sources.synthetic.truth import DistinctRows, Row, Tally
 
 BOTH = Traffic(flows=9000, packets=15_000, super_hosts=3, windows=2, family="both", seed=3)
 APP = typer.Typer()

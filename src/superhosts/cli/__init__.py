@@ -16,9 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
-from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, show_tracebacks, use_log_format
+from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, show_tracebacks, tell, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
+from superhosts.core.notices import as_warning
 from superhosts.core.text import speaking_options
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.jit.compiling import tell_seconds
@@ -255,7 +256,7 @@ def main() -> None:
     open_streams()
     show_tracebacks(False)
     use_log_format("text")  # until the options of a command say otherwise
-    warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
+    warnings.showwarning = lambda message, *_: tell(as_warning(str(message)))
     try:
         try:
             with speaking_options():

@@ -10,6 +10,7 @@ from pathlib import Path
 from superhosts.cli._config import read_config
 from superhosts.cli._console import tell
 from superhosts.cli._options import AlertOptions
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part
 from superhosts.core.selection import Selection
 from superhosts.core.text import counted
@@ -65,7 +66,13 @@ class NeededEvidence:
         rules = [] if has_evidence else [rule.name for rule in self._policy().rules if rule.patterns]
         if rules and rules != self.waiting:
             named = ", ".join(rules)
-            self._say(f"NO EVIDENCE: rules with patterns open no alerts ({named}): start all edges with --evidence")
+            self._say(
+                Notice(
+                    f"NO EVIDENCE: rules with patterns open no alerts ({named}): start all edges with --evidence",
+                    "no-evidence",
+                    WARNING,
+                )
+            )
         self.waiting = rules
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from superhosts.cli._console import say
+from superhosts.core.notices import as_warning
 from superhosts.pipeline.scan import Counters
 from superhosts.sources.base import Source
 
@@ -28,7 +29,7 @@ class LiveWarnings:
 
     def _say(self, text: str) -> None:
         self._said.add(text)
-        say(f"warning: {text}")
+        say(as_warning(text))
 
     def left(self, counters: Counters) -> Counters:
         """Return counters without the warnings that were written already."""

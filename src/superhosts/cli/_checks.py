@@ -120,7 +120,7 @@ def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled_code() -> Answer:
-    from superhosts.detectors.cube.filling import fill
+    from superhosts.detectors.cube.fill import fill
 
     return describe_code(fill)
 
@@ -295,8 +295,8 @@ def _capturing() -> Answer:
     """Open a packet socket as a live capture does; nothing is captured."""
     from superhosts.errors import InputError
     from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
-    from superhosts.sources.livecapture.interfaces import interface_names
-    from superhosts.sources.livecapture.sockets import open_socket
+    from superhosts.sources.livecapture.ring import open_socket
+    from superhosts.sources.livecapture.source import interface_names
 
     try:
         open_socket("live:").close()

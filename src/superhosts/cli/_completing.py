@@ -75,12 +75,12 @@ def _names_in(help: str) -> list[str]:
 def _sites_of_sketches(ctx: typer.Context) -> list[str]:
     """Return the sites of the sketches that the command line names."""
     from superhosts.cli._sketches import find_sketches
-    from superhosts.sketch.saved import describe
+    from superhosts.sketch.files import saved_sketch
 
     with contextlib.redirect_stderr(io.StringIO()):  # A message would be written into the line that is being typed.
         # Behind an option without its value, words are not yet assigned to arguments.
         paths = find_sketches(ctx.params.get("files") or ctx.args, [])[:MOST_FILES]
-    return sorted({site for path in paths for site in describe(path).sites})
+    return sorted({site for path in paths for site in saved_sketch(path).sites})
 
 
 def _enrolled_sites(ctx: typer.Context) -> list[str]:

@@ -31,7 +31,7 @@ from superhosts.output.table import OutputConsole, interval, peers_text
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 SITES = ("ams", "fra", "nyc")
 WINDOWS = 3

@@ -13,8 +13,8 @@ from superhosts.core.selection import Searchable
 from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
 from superhosts.pipeline.network import Network
-from superhosts.sketch.contacts import Unanswered, with_unanswered
 from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.unanswered import Unanswered, with_unanswered
 
 MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
 

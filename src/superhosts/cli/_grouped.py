@@ -12,15 +12,16 @@ from typing import BinaryIO
 
 import numpy as np
 
-from superhosts.cli._console import say
+from superhosts.cli._console import tell
 from superhosts.cli._rowinput import RowInput
 from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
 from superhosts.errors import InputError
 from superhosts.output.formats import encode_length, encode_value
 from superhosts.output.report import make_rows
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.tables.mapping import resolve
 from superhosts.sources.tables.rowbinary import RowBytes, read_length
@@ -44,7 +45,7 @@ def answer_groups(
         stream.flush()
     if groups.dropped:
         rows = counted(groups.dropped, "pair was", "pairs were")
-        say(f"superhosts: warning: {rows} not counted: an end is no address, or the ends are of different families")
+        tell(as_warning(f"{rows} not counted: an end is no address, or the ends are of different families"))
 
 
 class Groups:

@@ -11,7 +11,7 @@ from superhosts.core.text import counted, printable
 from superhosts.core.times import window_span
 from superhosts.core.units import parse_duration
 from superhosts.errors import UsageError
-from superhosts.sketch.saved import SavedSketch
+from superhosts.sketch.files import SavedSketch
 
 
 class Group(NamedTuple):

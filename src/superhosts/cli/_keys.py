@@ -8,6 +8,7 @@ from superhosts.cli._console import tell
 from superhosts.core.durable import exposure_warning
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint, secret_of
 from superhosts.core.keys import ChosenKey, choose_key, own_path, why_none_is_kept
+from superhosts.core.notices import as_warning
 from superhosts.errors import UsageError
 
 MAKE_ONE = "give one with --key-file (superhosts key new FILE makes one)"
@@ -32,7 +33,8 @@ def key_for_sketches(path: Path | None, *, saves: bool) -> bytes:
     chosen = announced_key(path)
     if chosen.lost and saves:
         what = "later runs cannot query or merge the sketches that it saves"
-        tell(f"warning: no key of your own can be kept ({chosen.lost}). This run uses a random key: {what}; {MAKE_ONE}")
+        why = f"no key of your own can be kept ({chosen.lost})"
+        tell(as_warning(f"{why}. This run uses a random key: {what}; {MAKE_ONE}"))
     return chosen.secret
 
 
@@ -57,7 +59,7 @@ def warn_if_public(secret: bytes | str | None) -> None:
     """Warn of a key that everybody knows; for edges and hubs, once they are ready."""
     if secret_of(secret) == DEFAULT_KEY:
         danger = "anyone can read addresses from the sketches, and hide a super host with five packets"
-        tell(f"warning: the key in use is public: {danger}; {MAKE_ONE}")
+        tell(as_warning(f"the key in use is public: {danger}; {MAKE_ONE}"))
 
 
 def next_key() -> str:

@@ -19,7 +19,7 @@ from superhosts.fleet.link import Sender
 from superhosts.fleet.objects import Objects
 from superhosts.fleet.place import Place
 from superhosts.fleet.spool import Spool
-from superhosts.sources.urls import is_url
+from superhosts.sources.files import is_url
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions

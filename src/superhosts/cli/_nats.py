@@ -15,6 +15,7 @@ from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
 from superhosts.core.durable import exposure_warning
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.broker import Broker
@@ -61,7 +62,13 @@ def open_receiver(
     )
     if reason := broker.unreachable():
         receiver.counters.down = reason
-        tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; retrying until it can")
+        tell(
+            Notice(
+                f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; retrying until it can",
+                "not-ready",
+                WARNING,
+            )
+        )
 
     def reload() -> None:
         broker.reload()

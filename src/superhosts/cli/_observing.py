@@ -25,7 +25,7 @@ from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.store import AlertDesk
 from superhosts.output.destination import Destination, Destinations
 from superhosts.output.report import Report
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.ui import metrics
 from superhosts.ui.metrics import Reading, Sites

@@ -7,7 +7,7 @@ from typing import Any
 
 from superhosts.core.text import counted
 from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.verdicts import judge_of
 

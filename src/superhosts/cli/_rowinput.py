@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from superhosts.errors import UsageError
 from superhosts.sources.base import Source
-from superhosts.sources.inputs import STANDARD_INPUT, Input, PeekedStream
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import STANDARD_INPUT, Input, PeekedStream, Stream
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import MARK, is_header, sniff, split
 from superhosts.sources.tables.formats import table_format

@@ -8,15 +8,16 @@ from pathlib import Path
 from superhosts.cli._console import say
 from superhosts.core.durable import make_folder
 from superhosts.core.names import FILE_NAME_RULE, is_file_name
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable
 from superhosts.core.times import compact_time, window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
+from superhosts.sketch.files import merge_named
 from superhosts.sketch.header import read_header
-from superhosts.sketch.saved import merge_named
 from superhosts.sketch.sketch import Sketch
 
 
@@ -64,7 +65,7 @@ class SketchSaver:
             self.unsaved.pop(path, None)
         except OutputError as error:
             if path not in self.unsaved:
-                say(f"superhosts: NOT SAVED: {error}")
+                say(Notice(f"superhosts: NOT SAVED: {error}", "not-saved", WARNING))
             self.unsaved[path] = error
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from superhosts.cli._console import has_log, rendered, say_traceback, tell, use_log
 from superhosts.cli._systemd import ServiceManager
 from superhosts.core.durable import set_aside_and_report, write_json
-from superhosts.core.notices import Notice
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.output.streams import Log, raw_stream
 
@@ -97,7 +97,7 @@ class Reloads:
                 done.append(name)
             except (SuperhostsError, OSError) as error:
                 self.failed[name] = str(error)
-                tell(f"NOT RELOADED: {name}: {error}")
+                tell(Notice(f"NOT RELOADED: {name}: {error}", "not-reloaded", WARNING))
         if done or not self._parts:
             text = f"reloaded: {', '.join(done) or 'nothing, as there is nothing to reload'}"
             tell(Notice(text, "reloaded", parts=done))
@@ -128,7 +128,7 @@ class Status:
         except (OSError, OutputError) as error:
             failed = getattr(error, "strerror", None) or str(error)
         if failed and not self._failed:
-            tell(f"{self._path}: NOT WRITTEN: {failed}; retrying until it works")
+            tell(Notice(f"{self._path}: NOT WRITTEN: {failed}; retrying until it works", "not-written", WARNING))
         elif self._failed and not failed:
-            tell(f"{self._path}: written again")
+            tell(Notice(f"{self._path}: written again", "recovered"))
         self._failed = failed

@@ -15,8 +15,8 @@ from superhosts.core.text import counted
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.core.zone import shows_local
 from superhosts.errors import InputError, UsageError
-from superhosts.sketch.saved import describe
-from superhosts.sources.finding import match_pattern
+from superhosts.sketch.files import saved_sketch
+from superhosts.sources.files import match_pattern
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
@@ -36,7 +36,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
         found.update(dict.fromkeys(paths))
     if start is None and end is None:
         return list(found)
-    chosen = [path for path in found if describe(path).overlaps(start, end)]
+    chosen = [path for path in found if saved_sketch(path).overlaps(start, end)]
     if found and not chosen:
         given = " ".join(f"--{option} {text}" for option, text in (("since", since), ("until", until)) if text)
         raise UsageError(f"{given}: {counted(len(found), 'sketch has', 'sketches have')} no window in this time")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from superhosts.cli._console import say
-from superhosts.core.notices import Notice
+from superhosts.cli._console import say, tell
+from superhosts.core.notices import WARNING, Notice, as_warning
 from superhosts.core.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.core.text import counted, short_rate
 from superhosts.pipeline.scan import Counters
@@ -125,7 +125,7 @@ def warn_of_uncounted(counters: Counters) -> None:
         noun = noun_of(counters)
         packets = counted(sum(lost.values()), f"{noun} was", f"{noun}s were")
         reasons = ", ".join(f"{count:,} {REASONS[name]}" for name, count in lost.items())
-        say(f"superhosts: warning: {packets} not counted: {reasons}")
+        tell(as_warning(f"{packets} not counted: {reasons}"))
 
 
 def summarise(counters: Counters) -> None:
@@ -136,7 +136,7 @@ def summarise(counters: Counters) -> None:
 
 def _write_warnings(counters: Counters) -> None:
     for warning in counters.warnings:
-        say(f"warning: {warning}")
+        say(as_warning(warning))
 
 
 def noun_of(counters: Counters) -> str:
@@ -181,17 +181,17 @@ def warn_of_late(counters: Counters) -> None:
     if counters.revised:
         windows = counted(counters.revised, "window was", "windows were")
         again = f"{windows} reported a second time, as revision 2: keep the later rows"
-        say(f"superhosts: warning: packets far out of order: {again}")
+        tell(as_warning(f"packets far out of order: {again}"))
     if counters.unrevised:
         windows = counted(counters.unrevised, "window was", "windows were")
         late = counted(counters.late, "packet that was", "packets that were")
         lacking = f"without {late} far out of order; scan the files again"
-        say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
+        tell(as_warning(Notice(f"INCOMPLETE: {windows} reported and saved {lacking}", "incomplete", WARNING)))
     elif _is_late_said(counters):
         all_read = counted(counters.packets, noun_of(counters))
         share = f"{counters.late:,} of {all_read} ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
-        say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
+        tell(as_warning(f"{share} came too late for their window and are not counted; {way}"))
 
 
 def _is_late_said(counters: Counters) -> bool:
@@ -217,5 +217,5 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
     if seen:
         hint = PRIVATE if is_private(seen[0]) else seen[0]
         said += f"; prefixes seen most: {', '.join(seen)}; if the first is yours: --inner {hint}"
-    say(f"superhosts: warning: {said}")
+    tell(as_warning(said))
     return True

@@ -33,12 +33,11 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.output.report import Report
-from superhosts.pipeline.run_options import scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.ui.board import Board
 from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
 from superhosts.ui.view import View

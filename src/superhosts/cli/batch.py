@@ -32,7 +32,7 @@ from superhosts.output.registry import open_destinations
 from superhosts.output.report import Outcome, Report, which_hosts
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.opening import list_files
+from superhosts.sources.open import list_files
 
 
 class Place(NamedTuple):

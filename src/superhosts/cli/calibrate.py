@@ -30,7 +30,7 @@ from superhosts.lab.panel import Panels
 from superhosts.lab.scores import percent
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 
 def calibrate(options: Calibrate) -> None:

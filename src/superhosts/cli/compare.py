@@ -35,7 +35,7 @@ from superhosts.output.registry import open_destinations
 from superhosts.output.report import Report
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.synthetic.traffic import Traffic
 
 COSTS = ("err", "held", "M/s", "ms", "MiB", "file")

@@ -20,7 +20,7 @@ from superhosts.core.text import counted
 from superhosts.errors import OutputError
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.table import OutputConsole, interval, peers_text
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 
 def demo(options: Demo) -> None:

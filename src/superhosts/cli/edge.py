@@ -28,7 +28,7 @@ from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
 from superhosts.core.durable import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
-from superhosts.core.notices import INFO, WARNING, Notice
+from superhosts.core.notices import INFO, WARNING, Notice, as_warning
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
@@ -45,8 +45,8 @@ from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.finding import OnError
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.files import OnError
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class _Errors:
 
 
 def _tell_warning(text: str) -> None:
-    tell(f"warning: {text}")
+    tell(as_warning(text))
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:

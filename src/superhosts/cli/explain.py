@@ -31,8 +31,7 @@ from superhosts.output.stdout import Format
 from superhosts.output.table import OutputConsole, print_timeline
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.sketch.evidence.verdicts import judge_of
-from superhosts.sketch.queries import find_in_file
-from superhosts.sketch.saved import describe, joined_sites, merge_named
+from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
 
 
@@ -89,7 +88,7 @@ def explain(options: Explain) -> None:
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
-        kind = RunKind(columns_with(describe(paths[0]).has_evidence), many_windows=False)
+        kind = RunKind(columns_with(saved_sketch(paths[0]).has_evidence), many_windows=False)
         with open_destinations(rows_only, kind, table=wanted.format == "table") as outputs:
             _explain_one(paths[0], question, outputs, wanted.format, plot)
     elif paths:
@@ -129,7 +128,7 @@ def _explain_many(
     """Show a host in every window and site, and in the union of all."""
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
     for path in paths:
-        groups[describe(path).window, describe(path).site].append(path)
+        groups[saved_sketch(path).window, saved_sketch(path).site].append(path)
     good: list[Path] = []  # files that could be read
     rows: list[Row] = []
     with Progress("windows and sites") as progress:

@@ -24,7 +24,7 @@ from superhosts.lab.hostfigures import draw_hosts
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, EVIDENCE_COLUMNS, Report, Row
-from superhosts.sketch.saved import SavedSketch, describe, joined_sites, merge_named
+from superhosts.sketch.files import SavedSketch, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.ui.folder import answer
 
@@ -37,7 +37,7 @@ def hosts(options: Hosts) -> None:
     wanted = HostFilter(options.only.prefix, options.only.side, options.only.direction)
     wanted.check()
     errors: list[InputError] = []
-    sketches = [describe(path) for path in find_sketches(options.sketches.files, errors, options.span)]
+    sketches = [saved_sketch(path) for path in find_sketches(options.sketches.files, errors, options.span)]
     sketches = of_sites(sketches, options.only.site)
     wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)

@@ -10,7 +10,7 @@ from superhosts.cli.usage.merge import Merge
 from superhosts.core.replacing import replaceable
 from superhosts.core.text import counted
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
-from superhosts.sketch.saved import merge_named
+from superhosts.sketch.files import merge_named
 from superhosts.sketch.sketch import Sketch
 
 

@@ -34,13 +34,12 @@ from superhosts.errors import SuperhostsError
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
-from superhosts.pipeline.building import gathered_memory
-from superhosts.pipeline.run_options import RunOptions, scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.builder import gathered_memory
+from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 
 OF_FILES = RunOptions(revises=True, leaves_open=False)
 

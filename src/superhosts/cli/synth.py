@@ -13,9 +13,9 @@ from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_count
 from superhosts.errors import UsageError
+from superhosts.sources.synthetic.capture import foreign_files, make_traffic, write_traffic
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from superhosts.sources.synthetic.truth import Tally
-from superhosts.sources.synthetic.writing import foreign_files, make_traffic, write_traffic
 
 
 def synth(options: Synth) -> None:

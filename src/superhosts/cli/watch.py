@@ -26,9 +26,8 @@ from superhosts.cli.usage.watch import Watch
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
-from superhosts.pipeline.run_options import scan_options
-from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
+from superhosts.pipeline.scan import Scan, scan_options
+from superhosts.sources.open import open_inputs
 
 
 def watch(options: Watch) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import open_fresh, replacing, sync, sync_folder
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
@@ -236,7 +237,7 @@ def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> No
         return
     except OSError as error:
         raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
-    say(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}")
+    say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
 
 
 def read_lines(path: Path) -> Iterator[Any]:

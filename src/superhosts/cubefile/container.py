@@ -6,8 +6,14 @@ A reader verifies the digest before it uses anything else, rejects headers that 
 executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header. This
 module handles only the header and the arrays; the detectors interpret them.
 
-Arrays are split into blocks. Each block is encoded with one of two codings (`coding.py`) and compressed with
-zstandard.
+Arrays are split into blocks. Each block is encoded as gaps if few bits are set, otherwise as byte planes, and then
+compressed with zstandard. A gap is the number of zeros between two set bits, stored in one byte; 255 means that the gap
+continues in the next byte. Byte planes store the first bytes of all numbers, then the second bytes, and so on, which
+puts similar bytes (the high bits of labels) next to each other. A coded block can be merged into an array directly,
+without decoding it first.
+
+A path is written under a temporary name that replaces it in the end, and read in place by several threads. File objects
+(`io.BytesIO`, an open file, that of another file system) need only `write` or `read`; their rest is read into memory.
 """
 
 from __future__ import annotations
@@ -19,8 +25,9 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +35,11 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel
 from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
 from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
-from superhosts.core.replacing import output_errors
+from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
-from superhosts.cubefile.coding import CodedBlock, encode, read_block
-from superhosts.cubefile.files import DiskFile, File, MemoryFile, name_of, opened
-from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
+from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError, VersionError
+from superhosts.jit.compiled import compiled
 
 MAGIC = SKETCH
 VERSION = 3  # Version 2 had no giant columns, no sampling and no turned lines; the geometry of its cubes says so.
@@ -47,6 +53,188 @@ DIGEST = 32  # bytes of the digest
 _START = struct.Struct("<8sII")  # magic, version, bytes of the header
 _FRAME = struct.Struct("<BI")  # coding, bytes of the compressed block
 Arrays = dict[str, NDArray[Any]]
+File = str | os.PathLike[str] | IO[bytes]  # a path, or an open file
+GAPS, PLANES = 0, 1  # codings of a block
+
+
+@compiled
+def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
+    """Write the gaps between set bits to `out`. Return the bytes used, or −1 if `out` is too small."""
+    used = 0
+    gap = 0
+    for word in words:
+        if word == 0:
+            gap += 64
+            continue
+        rest = word
+        last = 0
+        while rest != 0:
+            bit = 0
+            lowest = rest & (~rest + np.uint64(1))
+            for step in (32, 16, 8, 4, 2, 1):  # Find the position of the lowest set bit by bisection.
+                if lowest >> np.uint64(bit + step - 1) > 1:
+                    bit += step
+            gap += bit - last
+            if used + gap // 255 + 1 > len(out):
+                return -1
+            while gap >= 255:
+                out[used] = 255
+                used += 1
+                gap -= 255
+            out[used] = gap
+            used += 1
+            gap = 0
+            last = bit + 1
+            rest &= rest - np.uint64(1)
+        gap = 64 - last
+    return used
+
+
+@compiled
+def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
+    """Return the number of bytes up to the last set bit, or −1 if a bit is past the end."""
+    total, last = np.int64(0), len(data)
+    while last > 0 and data[last - 1] == 255:  # No set bit follows trailing bytes of 255.
+        last -= 1
+    for i in range(last):
+        total += np.int64(data[i]) + np.int64(data[i] != 255)
+    return last if total <= bits else -1
+
+
+@compiled
+def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """Set the bits that the gaps encode. `_check_gaps` must have accepted them.
+
+    The loop has no branches, because gaps are unpredictable.
+    """
+    position = np.int64(0)
+    for byte in data:
+        position += np.int64(byte)
+        mark = np.uint64(byte != 255)
+        words[position >> 6] |= mark << np.uint64(position & 63)
+        position += np.int64(mark)
+
+
+@compiled
+def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """OR words stored as byte planes into `words`."""
+    count = len(words)
+    for plane in range(8):
+        shift = np.uint64(8 * plane)
+        for i in range(count):
+            words[i] |= np.uint64(data[plane * count + i]) << shift
+
+
+@compiled
+def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+    for i in range(len(words)):
+        words[i] = max(words[i], other[i])
+
+
+class CodedBlock(NamedTuple):
+    """A valid coded block: it decodes to exactly the items of its part of the array."""
+
+    coding: int
+    data: NDArray[np.uint8]
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no bit is set. Always False for byte planes, which are not inspected."""
+        return self.coding == GAPS and not len(self.data)
+
+    def put(self, into: NDArray[Any]) -> None:
+        """Overwrite `into` with the block."""
+        if self.coding == PLANES:
+            for place, plane in enumerate(self.data.reshape(into.dtype.itemsize, -1)):
+                into.view(np.uint8)[place :: into.dtype.itemsize] = plane
+        else:
+            into.fill(0)
+            _or_gaps(self.data, into)
+
+    def merge_or(self, into: NDArray[np.uint64]) -> None:
+        """OR the block into `into`. Gaps access only the words with set bits."""
+        (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
+
+    def merge_max(self, into: NDArray[np.uint64]) -> None:
+        """Replace each word of `into` by the maximum of itself and the block's word."""
+        words = np.zeros(len(into), np.uint64)
+        self.merge_or(words)
+        _max_words(words, into)
+
+
+def encode(items: NDArray[Any]) -> CodedBlock:
+    """Encode a block of an array as gaps if that takes at most half its size, else as byte planes."""
+    if items.dtype == np.uint64:
+        out = np.empty(items.nbytes // 2, np.uint8)
+        used = _encode_gaps(items, out)
+        if used >= 0:
+            return CodedBlock(GAPS, out[:used])
+    size = items.dtype.itemsize
+    return CodedBlock(PLANES, np.concatenate([items.view(np.uint8)[place::size] for place in range(size)]))
+
+
+def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> CodedBlock | None:
+    """Return the data as a coded block of `count` items, or None if it is invalid."""
+    if coding == GAPS and dtype == np.uint64:
+        used = _check_gaps(data, 64 * count)
+    else:
+        used = len(data) if coding == PLANES and len(data) == count * dtype.itemsize else -1
+    return None if used < 0 else CodedBlock(coding, data[:used])
+
+
+def name_of(file: File) -> str:
+    """Return what messages call a file: its path, or that an open file has none."""
+    name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
+    return os.fspath(name) if isinstance(name, str | os.PathLike) else "<bytes>"
+
+
+@contextmanager
+def opened(file: File) -> Iterator[IO[bytes]]:
+    """Yield a file to write to: an open one as it is, or a new one that replaces the path in the end."""
+    if not isinstance(file, str | os.PathLike):
+        try:
+            yield file
+        except TypeError as error:
+            raise UsageError(f"{name_of(file)}: does not take bytes; open the file with mode 'wb'") from error
+        return
+    with replacing(replaceable(Path(file)), private=True) as temporary, temporary.open("wb") as stream:
+        yield stream
+
+
+class DiskFile:
+    """A file on disk, which several threads read at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset` on."""
+        return os.pread(self._file.fileno(), length, offset)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class MemoryFile:
+    """The content of a file in memory."""
+
+    def __init__(self, content: Any, name: str) -> None:
+        if not isinstance(content, bytes | bytearray | memoryview):
+            raise UsageError(f"{name}: reading gives {type(content).__name__}, not bytes; open the file with mode 'rb'")
+        self._content = memoryview(content)
+        self.size = len(content)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset` on."""
+        return bytes(self._content[max(offset, 0) : max(offset, 0) + length])
+
+    def close(self) -> None:
+        """Forget the content."""
+        self._content = memoryview(b"")
+
+
 _ARRAYS = sequence(
     record(
         {

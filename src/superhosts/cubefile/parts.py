@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from superhosts.core.pairs import Part
-from superhosts.cubefile.container import Arrays, write
-from superhosts.cubefile.files import File
+from superhosts.cubefile.container import Arrays, File, write
 
 NO_NOTES: Mapping[str, Any] = {"window": None, "sites": [], "counters": []}
 NO_ARRAYS: Mapping[str, Any] = {}

@@ -1,31 +1,140 @@
-"""Checks of the arguments of detectors. Errors name the argument, its value and the valid values."""
+"""The arguments of detectors: checks of numbers and switches, and columns of hosts and peers as arrays of integers.
+
+Errors name the argument, its value and the valid values; of a column, also the row.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from superhosts.core.columns.column import Column
+from superhosts.core.columns.accepted import ColumnData
+from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
+from superhosts.core.columns.objects import is_null
 from superhosts.core.columns.reading import column_of
+from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.views import readable
 from superhosts.core.device import thread_count
-from superhosts.core.pairs import KEY_FORMATS, Addresses, HostFormat, format_for, numbers_to_array
-from superhosts.core.text import counted
+from superhosts.core.pairs import (
+    INT64,
+    INT64_RULE,
+    KEY_FORMATS,
+    MASK64,
+    TEXT,
+    Addresses,
+    Host,
+    HostFormat,
+    HostKeys,
+    format_for,
+    numbers_to_array,
+)
+from superhosts.core.results import SuperHosts
+from superhosts.core.text import SURROGATES, counted, printable
+from superhosts.core.textkeys import (
+    TextColumn,
+    TextFormat,
+    TextKey,
+    hash_texts,
+    in_a_row,
+    may_show_hash,
+    number_in,
+    shown_name,
+    text_column,
+)
 from superhosts.core.units import SWITCH, whole_number
-from superhosts.detectors.engines.arrays import is_on_gpu
+from superhosts.detectors.engines.arrays import Words, is_on_gpu
 from superhosts.errors import UsageError
 
+Hosts = SuperHosts | HostKeys | ColumnData  # hosts that a caller asks about
 Sized = TypeVar("Sized", bound=Any)
 FEW = 16  # hosts that are converted one by one, which takes less than to start the compiled way
 PREFIXES = IPv4Network, IPv6Network
 SINGLE = str, int, np.integer, IPv4Address, IPv6Address, *PREFIXES
 _NARROW = np.dtype(np.uint32)
 _WORDS = _NARROW, np.dtype(np.uint64)
+_LIMIT = np.uint64(1 << 63)
+_TEXT = {str, bytes, np.str_, np.bytes_}
+
+
+def check_threshold(threshold: Any, name: str = "threshold") -> float:
+    """Return the threshold as a float; raise UsageError, which names the argument or option, if it is invalid."""
+    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
+        shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
+        raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
+    return float(threshold)
+
+
+def check_count(count: int, name: str = "top") -> int:
+    """Return the number of hosts to list as an integer; raise UsageError, which names it, if it is invalid."""
+    number = whole_number(count)
+    if number is None or number < 1:
+        raise UsageError(f"{name} {count!s}: must be a number of hosts, at least 1")
+    return number
+
+
+def check_threads(threads: int | None) -> int:
+    """Return the number of threads to use. None selects the default; raise UsageError if it is invalid."""
+    number = thread_count() if threads is None else whole_number(threads)
+    if number is None or number < 1:
+        raise UsageError(f"threads={threads}: must be at least 1")
+    return number
+
+
+def check_exact(exact: bool | str | None) -> bool | None:
+    """Return whether pairs are to be kept exactly while they fit; None if the device decides."""
+    if exact is None or isinstance(exact, bool):
+        return exact
+    if isinstance(exact, str) and exact in SWITCH:
+        return SWITCH[exact]
+    raise UsageError(f"exact={exact!r}: must be True (on), False (off) or None")
+
+
+def starts_exact(exact: bool | str | None, device: str) -> bool:
+    """Return True if pairs are to be kept exactly while they fit: as asked for, else unless `device` names a GPU."""
+    asked = check_exact(exact)
+    return not device.startswith("cuda") if asked is None else asked
+
+
+def check_key_bits(key_bits: int | None) -> int:
+    """Return the bits of the integer that represents a host. None selects 32 (IPv4)."""
+    number = 32 if key_bits is None else whole_number(key_bits) or key_bits
+    return format_for(number).key_bits
+
+
+def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
+    """Return the format of generic keys; None if hosts are addresses. Raise UsageError if `key_bits` contradicts it."""
+    if keys is None:
+        return None
+    if keys not in KEY_FORMATS:
+        raise UsageError(f'keys={keys!r}: must be "int64", "text" or None, for addresses')
+    format = KEY_FORMATS[keys]
+    if key_bits is not None and whole_number(key_bits) != format.key_bits:
+        raise UsageError(f'key_bits={key_bits} cannot be combined with keys="{keys}", which has {format.key_bits} bits')
+    return format
+
+
+def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
+    """Return a checked geometry. Raise UsageError if another argument contradicts it.
+
+    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
+    """
+    checked: Sized = geometry.check()
+    for name, value in others.items():
+        own = getattr(checked, name, None)
+        if value is not None and value != own:
+            detail = f" with {name}={own}" if isinstance(own, int) else ""
+            raise UsageError(f"{name}={value} cannot be combined with a geometry{detail}; pass one or the other")
+    return checked
+
+
+# Columns of addresses
 
 
 def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narrows: bool = False) -> Iterable[Pairs]:
@@ -106,72 +215,220 @@ def bits_of(column: Addresses) -> int:
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
-def check_threshold(threshold: Any, name: str = "threshold") -> float:
-    """Return the threshold as a float; raise UsageError, which names the argument or option, if it is invalid."""
-    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
-        shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
-        raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
-    return float(threshold)
+# Hosts that a caller asks about
 
 
-def check_count(count: int, name: str = "top") -> int:
-    """Return the number of hosts to list as an integer; raise UsageError, which names it, if it is invalid."""
-    number = whole_number(count)
-    if number is None or number < 1:
-        raise UsageError(f"{name} {count!s}: must be a number of hosts, at least 1")
-    return number
+def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[str | None]]:
+    """Return hosts as an array of integers of this format, and their names if the caller gave some."""
+    if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts | HostKeys):
+        return read_names(hosts, format)
+    return host_column(hosts, format), ()
 
 
-def check_threads(threads: int | None) -> int:
-    """Return the number of threads to use. None selects the default; raise UsageError if it is invalid."""
-    number = thread_count() if threads is None else whole_number(threads)
-    if number is None or number < 1:
-        raise UsageError(f"threads={threads}: must be at least 1")
-    return number
+def is_one_host(host: Any) -> bool:
+    """Return True if a question is about one host, not a column of them."""
+    return isinstance(host, str | bytes | Real | Host | None) or (isinstance(host, np.ndarray) and host.ndim == 0)
 
 
-def check_exact(exact: bool | str | None) -> bool | None:
-    """Return whether pairs are to be kept exactly while they fit; None if the device decides."""
-    if exact is None or isinstance(exact, bool):
-        return exact
-    if isinstance(exact, str) and exact in SWITCH:
-        return SWITCH[exact]
-    raise UsageError(f"exact={exact!r}: must be True (on), False (off) or None")
+def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
+    """Return hosts as an array of integers of this format."""
+    if isinstance(hosts, SuperHosts):
+        if hosts.format != format:
+            raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
+        return hosts.hosts
+    if isinstance(hosts, HostKeys):
+        return hosts.column
+    if format.keys == "int64":
+        return read_integers(hosts)
+    return as_hosts(hosts, format)
 
 
-def starts_exact(exact: bool | str | None, device: str) -> bool:
-    """Return True if pairs are to be kept exactly while they fit: as asked for, else unless `device` names a GPU."""
-    asked = check_exact(exact)
-    return not device.startswith("cuda") if asked is None else asked
+# Generic keys: `keys` says what hosts are, "int64" or "text". Peers are integers or text in both cases, whatever hosts
+# are. Integers are keys as they are, text is hashed (`textkeys.py`). A peer is the same only in the same form: 42 is
+# not "42". Bytes are text. Pairs with a missing value on either side are dropped.
 
 
-def check_key_bits(key_bits: int | None) -> int:
-    """Return the bits of the integer that represents a host. None selects 32 (IPv4)."""
-    number = 32 if key_bits is None else whole_number(key_bits) or key_bits
-    return format_for(number).key_bits
+class KeyBatch(NamedTuple):
+    """Pairs of generic keys, and the names of the hosts if these are text."""
+
+    hosts: Addresses
+    peers: Addresses
+    names: TextColumn | None
+    dropped: int  # pairs with a missing value
 
 
-def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
-    """Return the format of generic keys; None if hosts are addresses. Raise UsageError if `key_bits` contradicts it."""
-    if keys is None:
+class KeyColumn(NamedTuple):
+    """A column of integers or of text. If it has codes, row i is values[codes[i]]."""
+
+    values: NDArray[np.uint64] | TextColumn
+    valid: NDArray[np.bool_] | None = None  # where it has a value; None: everywhere
+    codes: NDArray[np.int64] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        if self.codes is not None:
+            return len(self.codes)
+        return len(self.values.starts if isinstance(self.values, TextColumn) else self.values)
+
+    @property
+    def is_text(self) -> bool:
+        """True if the values are text."""
+        return isinstance(self.values, TextColumn)
+
+    def keys(self, key: TextKey, threads: int) -> Words:
+        """Return the keys of all rows, of missing ones any."""
+        values = self.values
+        found = hash_texts(values, key, threads) if isinstance(values, TextColumn) else values
+        return found if self.codes is None else found[self.codes]
+
+    def texts(self, chosen: NDArray[np.bool_] | None) -> TextColumn | None:
+        """Return the texts of some rows, or of all; None if they are integers."""
+        if not isinstance(self.values, TextColumn):
+            return None
+        data, starts, ends = self.values
+        if self.codes is not None:
+            starts, ends = starts[self.codes], ends[self.codes]
+        return TextColumn(data, starts, ends) if chosen is None else TextColumn(data, starts[chosen], ends[chosen])
+
+
+def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> KeyBatch:
+    """Return pairs as keys. Raise UsageError, which names the column and the row, if a value is none."""
+    left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
+    if left.rows != right.rows:
+        raise UsageError(f"update: {counted(left.rows, 'host')} but {counted(right.rows, 'peer')}")
+    valid = both_valid(left.valid, right.valid)
+    dropped = 0 if valid is None else left.rows - int(np.count_nonzero(valid))
+    if dropped == left.rows:
+        return KeyBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), None, dropped)
+    if left.is_text != (format == TEXT):
+        given = "text" if left.is_text else "integers"
+        raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
+    ours, theirs, chosen = left.keys(key, threads), right.keys(key, threads), valid if dropped else None
+    if chosen is not None:
+        ours, theirs = ours[chosen], theirs[chosen]
+    return KeyBatch(ours, theirs, left.texts(chosen), dropped)
+
+
+def read_integers(hosts: Any) -> NDArray[np.uint64]:
+    """Return integer hosts that a caller asks for as keys. They may be text, as on a command line."""
+    if isinstance(hosts, list | tuple) and (len(hosts) <= FEW or not set(map(type, hosts)) <= {int}):
+        return np.array([INT64.to_number(host) for host in hosts], np.uint64)
+    column = read_column(hosts, "hosts")
+    if isinstance(column.values, TextColumn) or column.valid is not None:
+        raise UsageError(f"hosts must be integers: {INT64_RULE}")
+    return column.values
+
+
+def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]:
+    """Return the hashes of text hosts that a caller asks for, and their names: None where only a hash is given."""
+    column = read_column(hosts, "hosts")
+    text = column.texts(None)
+    if text is None or column.valid is not None:
+        raise UsageError('hosts must be text: keys="text" takes str or bytes')
+    assert format.key is not None
+    hashes = column.keys(format.key, 1)
+    given = hosts if isinstance(hosts, list | tuple) else _strings(text)
+    names: list[str | None] = [host if isinstance(host, str) else None for host in given]
+    for row in np.flatnonzero(may_show_hash(text)):
+        number = number_in(names[row] or "")
+        if number is not None:
+            hashes[row], names[row] = (number >> 64, number & MASK64), None
+    if not _is_utf8("".join(filter(None, names))):
+        for place, each in enumerate(names):
+            if each is not None and not _is_utf8(each):
+                words = hashes[place].tolist()
+                names[place] = shown_name(each.encode(errors=SURROGATES), False, words[0] << 64 | words[1])
+    return hashes, names
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # It has lone surrogates.
+        return False
+    return True
+
+
+def _strings(text: TextColumn) -> list[str | None]:
+    """Return texts as strings, None where they are not UTF-8."""
+    pieces = [text.data[a:b].tobytes() for a, b in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
+    return [_decoded(piece) for piece in pieces]
+
+
+def _decoded(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
         return None
-    if keys not in KEY_FORMATS:
-        raise UsageError(f'keys={keys!r}: must be "int64", "text" or None, for addresses')
-    format = KEY_FORMATS[keys]
-    if key_bits is not None and whole_number(key_bits) != format.key_bits:
-        raise UsageError(f'key_bits={key_bits} cannot be combined with keys="{keys}", which has {format.key_bits} bits')
-    return format
 
 
-def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry. Raise UsageError if another argument contradicts it.
+def read_column(column: Any, name: str) -> KeyColumn:
+    """Return a column of integers or text. Raise UsageError if it is something else."""
+    if is_on_gpu(column):
+        return KeyColumn(_whole(column, name))
+    if isinstance(column, list | tuple):
+        return _read_list(column, name)
+    # Byte strings of NumPy are text, also those as long as an address.
+    if isinstance(column, np.ndarray) and column.dtype.kind in "OS" and not isinstance(column, np.ma.MaskedArray):
+        return _read_list(column.tolist(), name)
+    read = column if isinstance(column, Column) else column_of(column, name)
+    values = read.values
+    if read.codes is not None and not count_of(values):  # All rows are null.
+        return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
+    if isinstance(values, AddressColumn):
+        raise UsageError(f"{read.name}: addresses are neither integers nor text")
+    if isinstance(values, Text | Binary):
+        return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
+    return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 
-    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
-    """
-    checked: Sized = geometry.check()
-    for name, value in others.items():
-        own = getattr(checked, name, None)
-        if value is not None and value != own:
-            detail = f" with {name}={own}" if isinstance(own, int) else ""
-            raise UsageError(f"{name}={value} cannot be combined with a geometry{detail}; pass one or the other")
-    return checked
+
+def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:
+    """Return integers as their two's complement of 64 bits."""
+    if column.ndim != 1 or column.dtype.kind not in "iu":
+        raise UsageError(f"{name}: {column.dtype} {tuple(column.shape)} is not one column of integers")
+    if column.dtype.kind == "u" and column.dtype.itemsize == 8 and (column >= _LIMIT).any():
+        row = int((column >= _LIMIT).argmax())
+        raise UsageError(f"{name}, row {first + row}: {int(column[row])} does not fit: {INT64_RULE}")
+    keys: NDArray[np.uint64] = column.astype(np.int64, copy=False).view(np.uint64)
+    return keys
+
+
+def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
+    """Return the integers or texts of a list, in which None and NaN are missing values."""
+    valid, kinds = None, set(map(type, values))
+    if not kinds <= {*_TEXT, int}:
+        flags = np.fromiter((not is_null(each) for each in values), bool, len(values))
+        valid = None if flags.all() else flags
+        kinds = {type(each) for each, is_valid in zip(values, flags, strict=True) if is_valid}
+    if kinds and kinds <= _TEXT:
+        return KeyColumn(
+            _text_of(values if valid is None else ["" if is_null(each) else each for each in values]), valid
+        )
+    if valid is not None:
+        values = [0 if is_null(each) else each for each in values]
+    if kinds & _TEXT:
+        row = next(row for row, each in enumerate(values) if type(each) not in _TEXT and (valid is None or valid[row]))
+        shown = printable(repr(values[row]))
+        raise UsageError(
+            f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
+        )
+    for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
+        if not -(1 << 63) <= value < 1 << 63:
+            raise UsageError(f"{name}, row {row}: {value} does not fit: {INT64_RULE}")
+    return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
+
+
+def _is_wide(values: Sequence[int]) -> bool:
+    return bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
+
+
+def _text_of(values: Sequence[Any]) -> TextColumn:
+    """Return strings and bytes as a column."""
+    joined = "" if bytes in set(map(type, values)) else "".join(values)
+    if joined and joined.isascii():
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        return in_a_row(readable(np.frombuffer(joined.encode(), np.uint8)), sizes)
+    return text_column(values)

@@ -28,11 +28,17 @@ from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.stopwatch import measured
 from superhosts.core.textkeys import TextFormat, TextKey
 from superhosts.core.units import format_size
-from superhosts.detectors.arguments import as_pairs, check_count, check_threshold
+from superhosts.detectors.arguments import (
+    Hosts,
+    as_pairs,
+    check_count,
+    check_threshold,
+    is_one_host,
+    named_column,
+    read_pairs,
+)
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.engines.tuning import Tuning
-from superhosts.detectors.generickeys import read_pairs
-from superhosts.detectors.hostcolumns import Hosts, is_one_host, named_column
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import holding
 from superhosts.detectors.storing import Storable

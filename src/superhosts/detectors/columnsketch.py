@@ -13,17 +13,18 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device, gpus_of
-from superhosts.core.hashing import mangle_column
+from superhosts.core.hashing import Key, mangle_column
 from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, numbers_to_array, words_to_column
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
-from superhosts.cubefile.container import Take
+from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
-from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines
-from superhosts.detectors.engines.cpu import CpuEngine
+from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.engines.geometry import ColumnGeometry
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.keyed import KeyedSketch
@@ -31,7 +32,6 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.plan import SLACK, saturation_point
 from superhosts.detectors.plan.loads import noise_ratio
-from superhosts.detectors.storedcolumns import SomeColumns
 from superhosts.detectors.storing import StoredHosts
 from superhosts.errors import GpuMemoryError
 
@@ -364,6 +364,54 @@ class ColumnSketch(EngineSketch):
 def bits_of_arrays(edges: tuple[int, ...], rows: int) -> Floats:
     """Return the number of bits of each array in a slice."""
     return np.diff(np.array(edges, np.float64)) * rows
+
+
+class SomeColumns:
+    """The columns of some hosts and the zero counts of all columns: the part of an engine that estimates need."""
+
+    def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
+        self._engine, self._geometry, self._key = engine, geometry, key
+        columns = [engine.columns_of(mangled, geometry, key)]
+        if geometry.total_columns > geometry.edges[-1] << geometry.slice_bits:
+            columns.append(engine.giant_columns_of(mangled, geometry, key))
+        self._columns = np.array(columns)  # (plain and giant, hosts, arrays)
+        self._kept, rows = np.unique(self._columns, return_inverse=True)
+        self._rows = rows.reshape(self._columns.shape)
+        self._mangled = mangled
+        self._bits: Words = np.zeros((len(self._kept), geometry.words), np.uint64)
+        self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
+
+    def take_block(self, start: int, stop: int, block: CodedBlock) -> None:
+        """Count the zeros of a block's columns and keep the columns of the requested hosts."""
+        words = self._geometry.words
+        columns = np.empty((stop - start) // words * words, np.uint64)  # A block consists of whole columns.
+        block.put(columns)
+        self.take_columns(start // words, columns.reshape(-1, words))
+
+    def take_columns(self, first: int, matrix: Words) -> None:
+        """Count the zeros of the columns from `first` on and keep those of the requested hosts."""
+        last = first + len(matrix)
+        count_zeros(matrix, self._zeros[first:last], 0, len(matrix))
+        a, b = np.searchsorted(self._kept, (first, last))
+        np.take(matrix, self._kept[a:b] - first, axis=0, out=self._bits[a:b], mode="clip")  # copies once
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of the hosts passed to the constructor: of each column, then of their AND."""
+        return self._measure(mangled, self._columns[0], self._rows[0])
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of some of these hosts in their giant columns: of each, then of their AND."""
+        number = {host: i for i, host in enumerate(map(tuple, self._mangled.tolist()))}
+        some = [number[host] for host in map(tuple, mangled.tolist())]
+        return self._measure(mangled, self._columns[1][some], self._rows[1][some])
+
+    def _measure(self, mangled: Words, columns: NDArray[np.int64], rows: NDArray[np.int64]) -> Counts:
+        common = self._engine.common_zeros(mangled, rows, self._bits, self._geometry, self._key)
+        return np.column_stack((self._zeros[columns], common))
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        return sum_arrays(self._zeros, self._geometry)
 
 
 class StoredColumns:

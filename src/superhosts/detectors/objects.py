@@ -18,7 +18,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any, Self, final
 
-from superhosts.cubefile.files import File
+from superhosts.cubefile.container import File
 from superhosts.detectors.locking import Guarded, holding
 
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses, HostFormat, Part
 from superhosts.core.results import SuperHosts
-from superhosts.cubefile.container import Take
-from superhosts.cubefile.files import File
+from superhosts.cubefile.container import File, Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.engines.arrays import Arrays

@@ -25,6 +25,7 @@ from superhosts.core.durable import (
     parse_json,
     write_json,
 )
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
@@ -90,7 +91,7 @@ class Archive:
         """Set an unusable union aside, and keep a note that its window was reported."""
         if not os.path.lexists(self._note(window)):
             write_json(self._note(window), asdict(Issue(UNKNOWN)))
-        self.asides.put(self.union(window), f"{reason}; the union of {window} is made without it", "LEFT OUT")
+        self.asides.put(self.union(window), f"{reason}; the union of {window} is made without it", "left-out")
 
     def last_issue(self, window: str) -> Issue | None:
         """Return the last report of an archived window; its revision may be UNKNOWN."""
@@ -130,7 +131,7 @@ class Archive:
                 except UnreadableError:
                     raise
                 except (MergeError, SketchFileError) as error:
-                    self._say(f"{path.name}: NOT ARCHIVED: {error}")
+                    self._say(Notice(f"{path.name}: NOT ARCHIVED: {error}", "not-archived", WARNING))
                 else:
                     whole.save(target)
                     sync_folder(target.parent)
@@ -193,7 +194,13 @@ class Archive:
             day.rmdir()
         if stuck and day.name not in self._stuck_days:
             self._stuck_days.add(day.name)
-            self._say(f"archive: NOT REMOVED: {counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}")
+            self._say(
+                Notice(
+                    f"archive: NOT REMOVED: {counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}",
+                    "not-removed",
+                    WARNING,
+                )
+            )
         return removed
 
     def _own_files(self) -> Iterator[Path]:

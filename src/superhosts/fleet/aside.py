@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from superhosts.core.durable import set_aside
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.fleet.receipts import MAX_SAID, Say
 
@@ -31,7 +32,7 @@ class Asides:
         with self._lock:
             return list(self._last)
 
-    def put(self, path: Path, reason: object, word: str = "SET ASIDE") -> None:
+    def put(self, path: Path, reason: object, event: str = "set-aside") -> None:
         """Set a file or folder aside and log the reason. Raises OSError if it cannot be renamed."""
         try:
             where = f"kept as {set_aside(path).name}"
@@ -41,4 +42,5 @@ class Asides:
             self.count += 1
             self._last.append(str(path))
         why = str(reason).removeprefix(f"{path}: ")  # an error about a file repeats its path
-        self._say(f"{word}: {path}: {printable(why, MAX_SAID)} ({where})")
+        phrase = event.replace("-", " ").upper()
+        self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import open_fresh
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
@@ -78,13 +79,13 @@ class Clock:
                 "nothing is removed by age until at least half of the sites send windows of this time; "
                 f"if it is right: touch {self._record}"
             )
-            self._say(f"CLOCK IN DOUBT: {self.doubt}; {way}")
+            self._say(Notice(f"CLOCK IN DOUBT: {self.doubt}; {way}", "clock-in-doubt", WARNING))
         return False
 
     def _believe(self, now: float) -> None:
         if self.doubt is not None:
             self.doubt = None
-            self._say("the clock is plausible again: old files are removed")
+            self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
         self._believed, self._steady = now, self._times.steady()
         self._record_time(now)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.core.durable import read_state, write_json
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
 from superhosts.core.units import SECOND, format_duration, parse_duration
@@ -29,7 +30,7 @@ from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 
@@ -166,7 +167,9 @@ class Edge:
             ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
         )
         by = format_duration(abs(jump.by) // SECOND * SECOND)
-        self._say(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}")
+        self._say(
+            Notice(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}", "times-jumped", WARNING)
+        )
 
     def _go_back(self, window: Window | None) -> None:
         """Make the next start begin with a window, if that is before the position."""
@@ -184,7 +187,9 @@ class Edge:
                 self.counters.waits += 1
                 if not self.is_stuck:
                     self.is_stuck = True
-                    self._say(f"SPOOL NOT WRITABLE: {error}; retrying until it is")
+                    self._say(
+                        Notice(f"SPOOL NOT WRITABLE: {error}; retrying until it is", "spool-not-writable", WARNING)
+                    )
                 if self._writer is None:
                     self.on_wait()
                 if self.stopping.wait(self._timing.retry):
@@ -192,7 +197,7 @@ class Edge:
                 continue
             if self.is_stuck:
                 self.is_stuck = False
-                self._say("the spool can be written again")
+                self._say(Notice("the spool can be written again", "recovered"))
             return True
 
 
@@ -230,7 +235,7 @@ class _Writer:
         assert sketch.window is not None
         self._unwritten.remove(sketch.window)
         self._edge.counters.lost += 1
-        self._edge._say(f"LOST: {window_name(sketch.window)}: {why}")
+        self._edge._say(Notice(f"LOST: {window_name(sketch.window)}: {why}", "lost", WARNING))
 
     def unwritten(self) -> Window | None:
         """Return the earliest window that is closed but not in the spool yet."""
@@ -251,7 +256,9 @@ class _Writer:
             self._thread.join(self._timing.final)
         if self._thread.is_alive():
             self._edge.counters.lost += 1
-            self._edge._say(f"LOST: the last window could not be written within {self._timing.final:g} s")
+            self._edge._say(
+                Notice(f"LOST: the last window could not be written within {self._timing.final:g} s", "lost", WARNING)
+            )
         return not self._thread.is_alive()
 
 
@@ -270,7 +277,7 @@ class _OpenNote:
         if note is None:
             return 0
         span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
-        self._say(f"LOST: the last run ended within {span}; its part of that window is lost")
+        self._say(Notice(f"LOST: the last run ended within {span}; its part of that window is lost", "lost", WARNING))
         return 1
 
     def set(self, window: Window | None) -> None:

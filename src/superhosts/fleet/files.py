@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import format_size
 from superhosts.errors import UsageError
@@ -86,13 +87,13 @@ class _Trouble:
         self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
         if text != self._last:
             self._last = text
-            self._say(f"{self._name}: {text}; retrying until it works")
+            self._say(Notice(f"{self._name}: {text}; retrying until it works", "link-down", WARNING))
 
     def over(self) -> None:
         self._counters.down = ""
         if self._last:
             self._last = ""
-            self._say(f"{self._name}: works again")
+            self._say(Notice(f"{self._name}: works again", "recovered"))
 
 
 class FileSender:
@@ -289,7 +290,7 @@ class FileReceiver:
         """Return the receipt for a file; None if it is not known yet. The same content is read only once."""
         if entry.size > self._largest:
             reason = f"{format_size(entry.size)} is more than any sketch of this hub's --memory or --geometry can have"
-            self._say(site, "files that are too large", f"REFUSED: {path}: {reason}")
+            self._say(site, "files that are too large", Notice(f"REFUSED: {path}: {reason}", "refused", WARNING))
             return Receipt(path.name, REFUSED, reason)
         state, now = entry.state, self._clock()
         bad = self._bad.get(path)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.durable import write_lines
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.selection import DEFAULT_SELECTION, Selection
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
@@ -172,7 +173,7 @@ class Hub:
 
     def _left_out_of_sites(self, error: SuperhostsError) -> None:
         self.counters.damaged += 1
-        self._say(f"LEFT OUT of the sites that saw a host: {error}")
+        self._say(Notice(f"LEFT OUT of the sites that saw a host: {error}", "left-out", WARNING))
 
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
@@ -201,7 +202,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
-            self._troubles.attempt("NOT TIDIED", self.tidy)
+            self._troubles.attempt(Notice("NOT TIDIED", "not-tidied", WARNING), self.tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
@@ -225,7 +226,11 @@ class Hub:
                 if self._sliding is None or not ready:  # or panes may have made windows ready
                     break
         if waiting is not None and not stop.is_set():
-            self._troubles.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
+            self._troubles.attempt(
+                Notice(f"NOT MERGED YET: {waiting}", "not-merged-yet", WARNING),
+                partial(self._merge_ahead, waiting),
+                waiting,
+            )
 
     def _look(self, failed: set[str]) -> tuple[list[str], str | None]:
         """Return the windows to report now, in the order of turns, and the oldest that is not ready."""
@@ -251,7 +256,7 @@ class Hub:
 
     def _take_turn(self, window: str, failed: set[str]) -> bool:
         """Report a window, or note that it failed. Return False if no window can be reported now."""
-        what = f"NOT REPORTED: {window}"
+        what = Notice(f"NOT REPORTED: {window}", "not-reported", WARNING)
         if self._sliding is not None and window in self._sliding:
             sites = self._sliding.sites_of(window)
             work = partial(self._sliding.issue, window, self._hand_out)
@@ -422,7 +427,8 @@ class Hub:
         for window in self._store.windows():
             retire = by_age and self.counters.retired - before < self.settings.max_retired
             self._troubles.attempt(
-                f"NOT TIDIED: {window}", partial(self._tidy_window, window, window in recent, retire)
+                Notice(f"NOT TIDIED: {window}", "not-tidied", WARNING),
+                partial(self._tidy_window, window, window in recent, retire),
             )
         if self.counters.retired - before == self.settings.max_retired:
             self._say(f"{counted(self.settings.max_retired, 'window')} past --late retired; others may follow")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from superhosts.core.durable import is_plain
 from superhosts.core.fields import UNKNOWN
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
 from superhosts.detectors.kinds import Kind, check_alike
@@ -231,7 +232,7 @@ class Intake:
         self.counters.refused += 1
         self.roster.refused(site)
         name, reason = printable(name), printable(why, MAX_REASON)
-        self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
+        self._say(site, "refused sketches", Notice(f"REFUSED: {name} from {site}: {reason}", "refused", WARNING))
         with contextlib.suppress(UsageError):
             if Parcel.parse(name).site == site:  # otherwise the site that it names could no longer send it
                 self._store.refuse(name, reason)

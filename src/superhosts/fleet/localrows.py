@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
 from superhosts.output.destination import Destination, Destinations
 from superhosts.output.report import Report, make_rows
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.sketch.evidence.verdicts import judge_of
 
 MAX_WAITING = 100  # reports
@@ -63,12 +64,20 @@ class LocalRows:
                 self._destinations.write(self._waiting[0])
             except (OSError, OutputError) as error:
                 if not self._failed:
-                    self._say(f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window")
+                    self._say(
+                        Notice(
+                            f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window",
+                            "rows-not-written",
+                            WARNING,
+                        )
+                    )
                 self._failed = True
                 return
             self._waiting.popleft()
         if self._failed:
-            self._say("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""))
+            self._say(
+                Notice("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""), "recovered")
+            )
         self._failed = False
 
     def finish(self, on_error: Callable[[OutputError], None]) -> None:

@@ -86,7 +86,7 @@ class Merger:
                 return
             except RefusedMemberError as error:
                 self._on_left_out()
-                self._store.asides.put(union, f"{error.reason}; the union of {window} is made without it", "LEFT OUT")
+                self._store.asides.put(union, f"{error.reason}; the union of {window} is made without it", "left-out")
         self._builder.begin(window)
 
     def _take_archived(self, window: str, ledger: Ledger) -> None:
@@ -126,7 +126,7 @@ class Merger:
     def _set_aside(self, window: str, ledger: Ledger, error: RefusedMemberError) -> None:
         """Leave out a sketch that is damaged, or that an earlier run accepted with another key or geometry."""
         self._on_left_out()
-        self._store.asides.put(self._store.folder(window) / error.name, error.reason, "LEFT OUT")
+        self._store.asides.put(self._store.folder(window) / error.name, error.reason, "left-out")
         with self._store.lock:
             for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
                 if error.name in names:

@@ -19,7 +19,7 @@ from typing import Any
 
 from superhosts.errors import InputError, UsageError
 from superhosts.fleet.place import Entry, copy_bounded, is_sketch_name
-from superhosts.sources.urls import BLOCK_BYTES, file_system
+from superhosts.sources.files import BLOCK_BYTES, file_system
 
 POLL = 5.0  # seconds between two looks: each is a request, and stores charge for requests
 LONGEST = 60.0  # longest time in seconds between two attempts while the store does not answer

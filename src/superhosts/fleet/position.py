@@ -26,7 +26,7 @@ from superhosts.core.durable import read_state, write_json
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_duration
 from superhosts.fleet.receipts import Say
-from superhosts.sources.filesource import COMPRESSED
+from superhosts.sources.input import COMPRESSED
 
 POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
 MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.fleet.limits import LimitedSay
@@ -100,7 +101,11 @@ class Quotas:
                 return True
             account.slowed = self._clock()
         self.roster.slowed(site)
-        self._say(site, "times over its quota", f"SLOWED: {site} is over its quota, {self.quota}; the rest waits")
+        self._say(
+            site,
+            "times over its quota",
+            Notice(f"SLOWED: {site} is over its quota, {self.quota}; the rest waits", "slowed", WARNING),
+        )
         return False
 
     def give_back(self, site: str, bytes: int) -> None:

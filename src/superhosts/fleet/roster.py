@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
@@ -114,7 +115,11 @@ class Roster:
         with self._heard(site) as found:
             before, found.mismatch = found.mismatch, why
         if why and why != before:
-            self._say(site, "edges of another version", f"NOT TAKEN from {site}: {why}; its sketches wait there")
+            self._say(
+                site,
+                "edges of another version",
+                Notice(f"NOT TAKEN from {site}: {why}; its sketches wait there", "not-taken", WARNING),
+            )
 
     def _judge_clock(self, site: str) -> None:
         """Say when a site's clock has become wrong, or right again."""
@@ -132,7 +137,13 @@ class Roster:
         way = "ahead of" if offset > 0 else "behind"
         who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
         text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's"
-        self._say(site, "clocks", f"{text}; {who or 'its windows are not those of the other sites: run NTP there'}")
+        self._say(
+            site,
+            "clocks",
+            Notice(
+                f"{text}; {who or 'its windows are not those of the other sites: run NTP there'}", "clock-of", WARNING
+            ),
+        )
 
     def taken(self) -> dict[str, float]:
         """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""

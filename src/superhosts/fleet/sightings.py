@@ -14,12 +14,12 @@ from typing import Any
 from superhosts.core.pairs import HostKeys, Part, numbers_to_array
 from superhosts.core.results import SuperHosts
 from superhosts.core.resulttables import plain_host
-from superhosts.detectors.hostcolumns import Hosts
+from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.output.report import Row, known_peers
-from superhosts.sketch.contacts import searched
-from superhosts.sketch.queries import estimate_in_file
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.unanswered import searched
 
 
 class Sightings:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.core.durable import is_plain, make_folder, set_aside, set_aside_and_report
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import rename_durably
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
@@ -146,7 +147,13 @@ class Spool:
             elif receipt.verdict == REFUSED:
                 self._put_aside(path, "refused")
                 self.counters.refused += 1
-                self._say(f"the hub REFUSES {receipt.name}: {receipt.reason} (kept in {self._aside[0]})")
+                self._say(
+                    Notice(
+                        f"the hub REFUSES {receipt.name}: {receipt.reason} (kept in {self._aside[0]})",
+                        "refuses",
+                        WARNING,
+                    )
+                )
             else:
                 self.verify(path)
             self.changed.notify_all()
@@ -173,7 +180,7 @@ class Spool:
             reason = "its content does not match its name"
         except (UnreadableError, OSError) as error:
             if path.exists():
-                self._say(f"{path.name} in the spool cannot be read now: {error}")
+                self._say(Notice(f"{path.name} in the spool cannot be read now: {error}", "trouble", WARNING))
             return False
         except (SketchFileError, UsageError) as error:
             reason = str(error)
@@ -204,7 +211,13 @@ class Spool:
             self._put_aside(path, "damaged")
             self.counters.damaged += 1
         name = printable(path.name)
-        self._say(f"DAMAGED in the spool, not sent: {name}: {printable(reason)} (kept in {self._aside[1]})")
+        self._say(
+            Notice(
+                f"DAMAGED in the spool, not sent: {name}: {printable(reason)} (kept in {self._aside[1]})",
+                "damaged",
+                WARNING,
+            )
+        )
 
     def _set_aside(self, path: Path) -> None:
         """Rename an entry that is not a file; if that fails, log it once and skip the entry from then on."""
@@ -215,7 +228,7 @@ class Spool:
                 set_aside_and_report(path, _NOT_PLAIN, self._say)
             except OutputError as error:
                 self._passed_over.add(path.name)
-                self._say(str(error))
+                self._say(Notice(str(error), "trouble", WARNING))
 
     def _put_aside(self, path: Path, folder: str) -> None:
         target = self.folder / folder / path.name
@@ -238,7 +251,9 @@ class Spool:
                 self.counters.dropped += 1
                 full = f"the spool is at its cap of {format_size(self.cap)}"
                 wait = counted(len(waiting), "window waits", "windows wait")
-                self._say(f"DROPPED, lost for good: {path.name}; {full}, {wait} for the hub")
+                self._say(
+                    Notice(f"DROPPED, lost for good: {path.name}; {full}, {wait} for the hub", "dropped", WARNING)
+                )
 
 
 def _named_like_sketches(folder: Path) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from superhosts.core.notices import Notice
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError, internal_error
 from superhosts.fleet.pauses import growing_pause
@@ -48,8 +49,11 @@ class Troubles:
         """Return True if a window is on hold."""
         return window in self._rests and self._clock() < self._rests[window].until
 
-    def attempt(self, what: str, work: Callable[[], None], window: str | None = None) -> bool:
-        """Run some work, on a window or on something else. Return False if no other work could succeed now."""
+    def attempt(self, what: Notice, work: Callable[[], None], window: str | None = None) -> bool:
+        """Run some work, on a window or on something else; `what` is logged if it fails.
+
+        Return False if no other work could succeed now.
+        """
         try:
             work()
         except UnreadableError as error:  # it may be readable a moment later
@@ -62,7 +66,7 @@ class Troubles:
         else:
             for over in {what: None, **dict.fromkeys(self._all_of(window))}:
                 if self.open.pop(over, None) is not None:
-                    self._say(f"{over}: works again")
+                    self._say(Notice(f"{over}: works again", "recovered"))
             if window is not None:
                 self._rests.pop(window, None)
             return True
@@ -72,10 +76,11 @@ class Troubles:
             rest.until = self._clock() + growing_pause(rest.attempts, 1.0, LONGEST_REST)
         return True
 
-    def _note(self, what: str, error: object) -> None:
+    def _note(self, what: Notice, error: object) -> None:
         self._on_wait()
         if what not in self.open:
-            self._say(f"{what}: {printable(error, MAX_SAID)}; retrying until it works")
+            text = f"{what}: {printable(error, MAX_SAID)}; retrying until it works"
+            self._say(Notice(text, what.event, what.level))
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:

@@ -20,7 +20,7 @@ from superhosts.lab.own import MakeOwn
 from superhosts.lab.panel import Makers, Panels
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import Name, open_inputs
+from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.synthetic.traffic import Traffic
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions

@@ -14,7 +14,7 @@ from superhosts.lab.experiment import why_nothing
 from superhosts.lab.panel import Panels
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import Name, open_inputs
+from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from superhosts.core.durable import hold_folder, is_plain, parse_json, set_aside_and_report
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.replacing import replacing, sync_folder
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
@@ -150,8 +151,8 @@ class Delivery(Destination):
         dropped = self._outbox.dropped + self.refused
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
-    def _finish(self) -> str:
-        """Wait for the queue, stop the thread, and return what was not delivered, for people."""
+    def _finish(self) -> Notice | None:
+        """Wait for the queue, stop the thread, and return what was not delivered."""
         keeps = self.run.endless and self._outbox.folder is not None
         self._ending.set()
         self._wake.set()
@@ -176,7 +177,9 @@ class Delivery(Destination):
             waiting = 0
         texts = [f"{counted(waiting, 'report')} NOT DELIVERED{where}"] if waiting else []
         texts += [f"{counted(lost, 'report')} LOST"] if lost and not keeps else []
-        return f"{self.name}: {', '.join(texts)}" if texts else ""
+        if not texts:
+            return None
+        return Notice(f"{self.name}: {', '.join(texts)}", "not-delivered" if waiting else "lost", WARNING)
 
     def _run(self) -> None:
         pause = self._options.first_pause
@@ -212,7 +215,8 @@ class Delivery(Destination):
         except (TemporaryError, OSError) as error:
             self.counters.failures += 1
             if not self._failed:
-                self._say(f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying")
+                text = f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying"
+                self._say(Notice(text, "not-take", WARNING))
             self._failed = True
             self._outbox.release()
             return getattr(error, "after", 0.0)
@@ -221,11 +225,12 @@ class Delivery(Destination):
             self.refused += 1
             if self.refused % TOLD == 1:
                 what = reason_of(error) if isinstance(error, PermanentError) else internal_error(error)
-                self._say(f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}")
+                text = f"{self.name} REFUSES a report: {printable(what)}; reports refused so far: {self.refused}"
+                self._say(Notice(text, "refuses", WARNING))
         else:
             self.delivered += 1
             if self._failed:
-                self._say(f"{self.name} takes reports again")
+                self._say(Notice(f"{self.name} takes reports again", "recovered"))
             self._failed = False
         self._outbox.remove(item)
         return None
@@ -238,7 +243,8 @@ class Delivery(Destination):
             self.counters.failures += 1
             if not self._repeat_failed:
                 what = reason_of(error) if isinstance(error, TemporaryError | PermanentError | OSError) else repr(error)
-                self._say(f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying")
+                text = f"{self.name} does NOT TAKE open alerts again: {printable(what)}; retrying"
+                self._say(Notice(text, "not-take", WARNING))
             self._repeat_failed = True
         else:
             self._repeat_failed = False
@@ -247,7 +253,7 @@ class Delivery(Destination):
         dropped = self._outbox.dropped
         if dropped and (not self._told or dropped >= self._told + TOLD):
             self._told = dropped
-            self._say(f"{self.name}: its queue is full; reports LOST so far: {dropped}")
+            self._say(Notice(f"{self.name}: its queue is full; reports LOST so far: {dropped}", "lost", WARNING))
 
 
 @dataclass(eq=False)
@@ -416,12 +422,13 @@ class Outbox:
             except OSError as error:
                 reason = error.strerror or str(error)
                 if not self._trouble:
-                    self._say(f"{self.folder}: cannot be written: {reason}; reports WAIT IN MEMORY until it can")
+                    text = f"{self.folder}: cannot be written: {reason}; reports WAIT IN MEMORY until it can"
+                    self._say(Notice(text, "wait-in-memory", WARNING))
                 self._trouble = reason
                 return
             item.data = None
         if self._trouble:
-            self._say(f"{self.folder}: written again")
+            self._say(Notice(f"{self.folder}: written again", "recovered"))
             self._trouble = ""
 
     def _trim(self) -> None:
@@ -450,7 +457,8 @@ class Outbox:
             try:
                 self._path(item).unlink(missing_ok=True)
             except OSError as error:
-                self._say(f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN")
+                text = f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN"
+                self._say(Notice(text, "again", WARNING))
 
     def _set_aside(self, item: Item, error: Exception) -> None:
         """Set a file aside that cannot be read or is damaged."""
@@ -460,7 +468,7 @@ class Outbox:
             try:
                 set_aside_and_report(self._path(item), f"cannot be read ({error})", self._say)
             except OutputError as failed:
-                self._say(str(failed))
+                self._say(Notice(str(failed), "trouble", WARNING))
 
 
 def left_behind(queue: Path, used: set[Path]) -> dict[Path, int]:

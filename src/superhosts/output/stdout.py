@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError
 from superhosts.output.destination import RUN_THAT_ENDS, STANDARD_OUTPUT, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
@@ -117,13 +118,15 @@ class BackgroundOutput(Destination):
         self._is_read = self._background.submit(lambda: self._inner.write(report))
         trouble, dropped = self._background.trouble, self._background.dropped
         state = "is NOT READ" if trouble is None else f"does NOT TAKE reports ({trouble})"
+        event = "not-read" if trouble is None else "not-take"
         lost = f"; reports lost: {dropped}" if dropped else ""
         if was_read and not self._is_read:
-            self._say(f"{self.name} {state}: reports for it wait in memory, the other destinations continue")
+            text = f"{self.name} {state}: reports for it wait in memory, the other destinations continue"
+            self._say(Notice(text, event, WARNING))
         elif self._is_read and not was_read:
-            self._say(f"{self.name} takes reports again{lost}")
+            self._say(Notice(f"{self.name} takes reports again{lost}", "recovered"))
         elif dropped % 100 == 1:
-            self._say(f"{self.name} {state}{lost}")
+            self._say(Notice(f"{self.name} {state}{lost}", event, WARNING))
 
     def reopen(self) -> None:
         self._inner.reopen()

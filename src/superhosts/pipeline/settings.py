@@ -24,7 +24,6 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
-from superhosts.pipeline.panes import MORE_SKETCHES
 from superhosts.sketch.evidence import sample, sampling
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
@@ -46,6 +45,9 @@ LATER_FINGERPRINT = {
     "evidence_pairs": defaults.EVIDENCE_PAIRS,
 }
 MOST_PANES = 10_000  # of a window: each may take a sketch
+# Sketches in memory while windows overlap (sliding.py)
+MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
+MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open
 PEERS = ("any", *CONTACTS)
 BY = ("address", "address-port")
 

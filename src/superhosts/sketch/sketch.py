@@ -15,7 +15,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 
@@ -25,13 +26,11 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.times import window_span
-from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
-from superhosts.cubefile.files import File, name_of
+from superhosts.cubefile.container import Arrays, CubeReader, File, Take, block_writer, name_of
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
 from superhosts.detectors import hostnames
-from superhosts.detectors.arguments import check_count
+from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.base import Detector
-from superhosts.detectors.hostcolumns import is_one_host
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import holding
 from superhosts.detectors.objects import Mergeable
@@ -46,7 +45,6 @@ from superhosts.errors import (
     UnreadableError,
     UsageError,
 )
-from superhosts.sketch.contacts import searched, with_unanswered
 from superhosts.sketch.evidence.patterns import Verdict
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.evidence.verdicts import Judge
@@ -64,6 +62,7 @@ from superhosts.sketch.header import (
     memory_limit,
     stored_shapes,
 )
+from superhosts.sketch.unanswered import searched, with_unanswered
 
 SITES_SHOWN = 5  # sites that the text of a sketch names
 
@@ -535,3 +534,40 @@ def _check_sketch(other: Any) -> None:
     if not isinstance(other, Sketch):
         hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")
+
+
+# The union of several detectors, sketches or files.
+
+
+AnyDetector = TypeVar("AnyDetector", bound=Detector)
+
+
+@overload
+def union(members: Iterable[Sketch | str | Path], *, key: bytes | str | None = None) -> Sketch: ...
+
+
+@overload
+def union(members: Iterable[AnyDetector], *, key: bytes | str | None = None) -> AnyDetector: ...
+
+
+def union(members: Iterable[Any], *, key: bytes | str | None = None) -> Any:
+    """Return the union of detectors, or of sketches and .cube files, as a new object. The members do not change.
+
+    Files are merged block by block; `key` is theirs, as for `load`. Raise MergeError if members do not match.
+    """
+    whole: Any = None
+    for member in members:
+        is_file = isinstance(member, str | Path)
+        if whole is None and not is_file:
+            if not isinstance(member, Detector | Sketch):
+                raise UsageError(f"union: {type(member).__name__} is no detector, sketch or path of a .cube file")
+            whole = member.copy()
+            continue
+        whole = Sketch() if whole is None else whole
+        if is_file and isinstance(whole, Sketch):
+            whole.merge_file(member, key=key)
+        else:
+            whole.merge(member)
+    if whole is None:
+        raise UsageError("union: there is nothing to unite; pass at least one detector, sketch or path")
+    return whole

@@ -1,18 +1,50 @@
-"""The interface of a source of traffic, and its counters.
+"""The interface of a source of traffic: what it yields, what it counts, how long it waits, how its kind is recognised.
 
 A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
 from superhosts.jit.memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from superhosts.sources.input import Input
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long readers of live inputs, and the run that takes their packets, wait: all in seconds."""
+
+    wake: float = 0.2  # after which a waiting thread checks the clock, and whether to stop
+    caught_up: float = 1.0  # without a backlog before the clock counts
+    held_up: float = 1.0  # after which the last check of the inputs is out of date
+    drain: float = 5.0  # after which a stop no longer waits for a reader
+    linger: float = 0.2  # a stopped reader of a pipe still reads: Ctrl-C makes the capture program flush its packets
+    poll: float = 0.2  # between two checks of a file or a folder
+    quiet: float = 1.0  # without growth after which a file of a folder may be finished
+    settled: float = 2.0  # after which a file too short for a capture is opened
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """This machine's clocks, and a pause."""
+
+    steady: Callable[[], float] = time.monotonic  # in seconds, from any moment on
+    wall: Callable[[], int] = time.time_ns  # in nanoseconds since the epoch
+    sleep: Callable[[float], None] = time.sleep
+
+
+PACE = Pace()
+CLOCKS = Clocks()
+
 
 LAST_WARNINGS = 20
 
@@ -198,3 +230,19 @@ class Source(Protocol):
 def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
     """Return the status of the inputs that are flow exports."""
     return [status for source in sources for status in source.counters.exports]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Inputs whose names begin with a word and a colon (synth:flows=100k); they are no files."""
+
+    word: str
+    open: Callable[[str], Source | Sequence[Source]]  # takes the whole name, with the word; it may stand for several
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """Files and pipes that begin with certain bytes, after decompression."""
+
+    recognises: Callable[[bytes], bool]  # of the first bytes: at least 8, unless the input is shorter
+    open: Callable[[Input], Source]

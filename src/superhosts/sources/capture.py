@@ -5,44 +5,574 @@
 - Every packet is counted once: packets = ipv4 + ipv6 + not_ip + truncated + unsupported_link.
 - The output does not depend on how the bytes arrive. A block of bytes may end anywhere; a record that is not whole yet
   is carried over to the next one.
-- A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a length beyond
-  all reason) is an `InputError` with the file and the byte offset in the uncompressed stream; the packets before it
+- A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a record length
+  above 64 MiB) is an `InputError` with the file and the byte offset in the uncompressed stream; the packets before it
   have been handed out by then.
 - Interfaces of an unsupported link type are named in a warning, and their packets counted. A capture that has no
   other packets is an `InputError`.
-- Memory is bounded for each input, by `most_memory` (capture_reader.py, pieces.py).
+- Memory is bounded for each input, by `most_memory`: blocks that are read ahead, the largest record that is accepted
+  (64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
 - Packets of a live input (a pipe) are yielded as they arrive.
 
-The work is divided like this: streams.py reads bytes, capture_reader.py passes them to a format (pcap.py, pcapng.py),
-which walks the records of a block in compiled code, and frames.py finds the addresses in a frame. A plain file of more
-than a few megabytes is cut into pieces, which several threads read (pieces.py).
+The path of a packet: `input.py` reads bytes, `CaptureReader` passes them to a format (pcap.py, pcapng.py), whose
+compiled walk (walk.py) goes from record to record, and `frames` finds the addresses in a frame.
+
+A plain file of more than a few megabytes is cut into pieces of the same size (`PieceReader`). Threads read them ahead,
+each from the first record that it guesses in its piece to the first record that starts behind it. The thread that wants
+the packets goes through the pieces in order. A piece counts if
+
+- its first record starts exactly where the records before it have ended, and
+- what the records before it declare (interfaces, byte order) is what its thread took for granted.
+
+Otherwise, and from where a piece ended early (damage, the end of the file, a new interface or section, a packet without
+a time, a record of megabytes), an ordinary `CaptureReader` reads up to the end of the piece. So a wrong guess costs
+time and never changes a packet, a counter or a message, and whatever is unusual has one home.
+
+A thread has two pieces ahead, all files together no more than `MOST_PIECES_AHEAD`. Files that are read at the same time
+share what may be read ahead, and their pieces are smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
+import numpy as np
+
+from superhosts.core import filetypes
+from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import measured, timed
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
-from superhosts.sources.capture_reader import (
-    BLOCK_BYTES,
-    BLOCK_PACKETS,
-    READER_MEMORY,
-    CaptureReader,
-    Opens,
-    format_of,
-    not_a_capture,
+from superhosts.jit.compiled import is_switched_off
+from superhosts.sources.base import PLAIN, FileFormat, Source, SourceCounters, Wants
+from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
+from superhosts.sources.files import is_url
+from superhosts.sources.frames.columns import (
+    DETAIL_BYTES,
+    NARROW_BYTES,
+    PACKETS,
+    POSITION,
+    SIMPLE,
+    STOP,
+    TALLY_SLOTS,
+    TIME,
+    UNSUPPORTED_LINK,
+    WANTS,
+    WIDE_BYTES,
+    ColumnLender,
+    Columns,
+    Tally,
+    copied,
+    new_columns,
+    start_walk,
+    take,
+    use_sampling,
+    wants_of,
+    written,
 )
-from superhosts.sources.filesource import FileSource
-from superhosts.sources.inputs import Input
-from superhosts.sources.kinds import FileFormat
-from superhosts.sources.pieces import CUTTING, Cutting, PieceReader, open_pieces
-from superhosts.sources.urls import is_url
+from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
+from superhosts.sources.input import MOST_HEAD, FileSource, Input, Stream
+from superhosts.sources.pcap import LARGEST, Pcap
+from superhosts.sources.pcapng import Pcapng
+from superhosts.sources.pcapng_walk import LARGEST_BLOCK
+from superhosts.sources.piece_loop import ROOM_BYTES, Loop
+from superhosts.sources.readers import MOST_SHARE
+
+BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_PACKETS = 65_536
+_MAGIC_BYTES = 4
+LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
+_PACKET_BYTES = 48  # of an IPv6 packet with details in a block
+BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
+READER_MEMORY = (
+    LARGEST_RECORD
+    + BLOCK_BYTES
+    + LONGEST_WINDOW
+    + 2 * (MOST_INPUT + MOST_OUTPUT)
+    + MOST_AHEAD
+    + MOST_SHARE
+    + (BLOCKS_HELD + 2)
+    * (BLOCK_PACKETS + 2 * MOST_SUBFRAMES)
+    * _PACKET_BYTES  # two: the columns of the walk, of both families
+)
+
+
+class Format(Protocol):
+    """A file format of packet records."""
+
+    notes: list[str]  # messages for the user about the packets so far
+
+    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+        """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
+
+    def layout(self) -> Any:
+        """Return what the walk of a piece needs to know, the same object as long as that is the same; None at first."""
+
+    @property
+    def read_piece(self) -> Loop:
+        """The compiled loop that reads a piece of a file (piece_loop.py)."""
+
+
+def format_of(head: bytes) -> Format | None:
+    """Return the format of a stream that starts with these bytes."""
+    return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
+
+
+def not_a_capture(head: bytes, name: str, compression: str) -> InputError:
+    """Return the error for an input of no format that is known, given its first bytes, decompressed."""
+    file = "" if name == "stdin" or is_url(name) else name
+    return InputError(filetypes.not_a_capture(head, file, compression), file=name)
+
+
+class Opens(Protocol):
+    """An input as a reader needs it: its name and its bytes."""
+
+    name: str
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed."""
+
+
+class CaptureReader:
+    """One pass over an input: a buffer of bytes, and where in it the next record starts."""
+
+    def __init__(
+        self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int, wants: Wants = PLAIN
+    ) -> None:
+        self._name = source.name
+        self._counters = counters
+        most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
+        self._packets = max(packets // most_rows, 1)
+        room = (self._packets + MOST_SUBFRAMES) * most_rows
+        self._columns = new_columns(room, room, wants.details)
+        self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._tally[WANTS], self._sampling = wants_of(wants), wants.sampling
+        self._block_bytes = max(block_bytes, _MAGIC_BYTES)
+        self._buffer = np.empty(self._block_bytes, np.uint8)
+        self._filled = 0
+        self._offset = 0  # of the buffer's first byte in the stream
+        self._simple = False
+        self._counted = self._unsupported = 0  # packets, and those of unsupported link types
+        self._format: Format | None = None
+        self._finished = False
+        self._stream = source.open()
+
+    def _start(self) -> None:
+        """Find out the format; an empty input has none."""
+        if self._format is not None or self._finished:
+            return
+        while self._filled < _MAGIC_BYTES and self._fill():
+            pass
+        if not self._filled or (self._filled < _MAGIC_BYTES and self._stream.ended_early):
+            self._counters.truncated_files += bool(self._stream.ended_early)
+            self._warn(self._stream.ended_early or "it is empty")
+            self._finished = True
+            return
+        head = self._buffer[: min(self._filled, MOST_HEAD)].tobytes()
+        self._format = format_of(head)
+        if self._format is None:
+            raise not_a_capture(head, self._name, self._stream.compression)
+
+    def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
+        """Return the next packets, about `limit` at most; () if none of them has addresses, None at the end.
+
+        Records that start at byte `until` or later are not read; () also if there are no others.
+        """
+        self._start()
+        if self._format is None or self._finished:
+            return None
+        tally = self._tally
+        while until is None or self.place() < until:
+            start_walk(tally, min(limit or self._packets, self._packets))
+            use_sampling(tally, self._sampling)
+            if until is not None:
+                tally[STOP] = until - self._offset
+            with measured("walk") as work:
+                problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+                work.amount += int(tally[PACKETS])
+            while self._format.notes:
+                self._warn(self._format.notes.pop(0))
+            if tally[PACKETS]:
+                return self._take(tally, copied(written(self._columns, tally)))
+            if problem:
+                raise self._damaged(problem)
+            if (until is None or self.place() < until) and not self._fill():
+                self._finish()
+                return None
+        return ()
+
+    def skip(self, place: int, tally: Tally, columns: Columns) -> PacketBlock:
+        """Go on at byte `place` and return the packets before it, the rows that another walk has written.
+
+        The caller makes the stream go on at the same byte.
+        """
+        self._offset, self._filled, self._tally[POSITION] = place, 0, 0
+        if tally[PACKETS]:
+            self._tally[TIME] = tally[TIME]
+        return self._take(tally, columns)
+
+    def place(self) -> int:
+        """Return where the next record starts in the stream."""
+        return self._offset + int(self._tally[POSITION])
+
+    def format(self) -> Format | None:
+        """Return the format, None before the first bytes were read."""
+        return self._format
+
+    def last_time(self) -> int:
+        """Time of the packet that was read last; after one packet, of the first."""
+        return int(self._tally[TIME])
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stream.close()
+
+    def _fill(self) -> bool:
+        """Move what is not read yet to the front and read more behind it; False at the end."""
+        start = int(self._tally[POSITION])
+        left = self._filled - start
+        if left == len(self._buffer):  # one record fills it
+            self._move_to(np.empty(self._larger(), np.uint8), left)
+        elif len(self._buffer) > self._block_bytes >= 2 * left:  # that was a large record
+            self._move_to(np.empty(self._block_bytes, np.uint8), left)
+        elif start:
+            self._buffer[:left] = self._buffer[start : self._filled]
+        self._offset += start
+        self._tally[POSITION] = 0
+        self._filled = left  # also if reading fails
+        self._pass_on_notes(self._offset)
+        try:
+            got = self._stream.readinto(self._buffer[left:].data)
+        except InputError:
+            self._pass_on_notes()
+            raise
+        self._filled += got
+        return got > 0
+
+    def _move_to(self, buffer: Bytes, left: int) -> None:
+        buffer[:left] = self._buffer[self._filled - left : self._filled]
+        self._buffer = buffer
+
+    def _larger(self) -> int:
+        """Size of a larger buffer: doubled while it is small, then for the largest record.
+
+        Memory that is never written costs nothing, while a series of growing buffers leaves used gaps.
+        """
+        doubled = 2 * len(self._buffer)
+        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
+
+    def _damaged(self, problem: str) -> InputError:
+        """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
+        compression = self._stream.compression
+        text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
+        place = self._offset + int(self._tally[POSITION])
+        self._pass_on_notes(place)
+        return InputError(text, file=self._name, offset=place)
+
+    def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
+        """Count the packets that a walk has found and return those with addresses."""
+        self._counted += int(tally[PACKETS])
+        self._unsupported += int(tally[UNSUPPORTED_LINK])
+        if tally[SIMPLE] and not self._simple:
+            self._simple = True
+            self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
+        return take(columns, tally, self._counters)
+
+    def _finish(self) -> None:
+        """Warn if the input ended early; raise if none of its packets can be read."""
+        self._finished = True
+        self._pass_on_notes()
+        place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
+        self._counters.truncated_files += bool(self._stream.ended_early or self._filled)
+        if self._stream.ended_early:
+            self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
+        elif self._filled:
+            self._warn(f"{place}: the file ends inside a record; what came before counts")
+        if self._counted and self._counted == self._unsupported:
+            text = f"none of its {self._counted:,} packets can be read: their link types are not supported"
+            if self._counted == 1:
+                text = "its only packet cannot be read: its link type is not supported"
+            raise InputError(text, file=self._name)
+
+    def _pass_on_notes(self, most: int | None = None) -> None:
+        """Pass on the stream's notes about its first `most` bytes, so that messages do not depend on the block size."""
+        notes = self._stream.notes
+        while notes and (most is None or notes[0][0] <= most):
+            self._warn(notes.pop(0)[1])
+
+    def _warn(self, text: str) -> None:
+        self._counters.warn(f"{self._name}: {text}")
+
+
+AHEAD = 2  # pieces for each thread
+MOST_THREADS = 16  # more would read faster than anything can use the packets
+MOST_PIECES_AHEAD = 20  # pieces, of all files that are read at the same time
+LEAST_AHEAD = 2  # pieces of a file, however many files there are
+LARGEST_PIECE = 16 << 20  # bytes
+LEAST_PIECES = 3  # a smaller file is read by one thread
+LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
+LEAST_BOTH4, LEAST_BOTH6 = (16 + 40) // 2, (16 + 80) // 2  # for each row of a record with a tunnel, if it has two rows
+ROWS_BEYOND = 2 * MOST_SUBFRAMES  # of the last record that starts in a piece and ends behind it
+_HEAD = 4  # bytes that tell the format
+_NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
+
+
+class Cutting(NamedTuple):
+    """How a file is cut."""
+
+    piece_bytes: int | None = None  # by the size of the file
+    room_bytes: int = ROOM_BYTES  # of the buffer of a thread
+    threads: int | None = None  # as many as there are CPUs
+
+    def workers(self) -> int:
+        """Return the number of threads that read."""
+        return min(thread_count(self.threads), MOST_THREADS)
+
+    def ahead(self, files: int = 1) -> int:
+        """Return the number of pieces that are read ahead of each of this many files."""
+        return max(min(AHEAD * self.workers(), MOST_PIECES_AHEAD) // max(files, 1), LEAST_AHEAD)
+
+    def memory(self) -> int:
+        """Return the most bytes that a file takes while it is read. Several files at once take less each."""
+        piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
+        columns = piece // LEAST_BOTH4 * (NARROW_BYTES + DETAIL_BYTES)
+        columns += piece // LEAST_BOTH6 * (WIDE_BYTES + DETAIL_BYTES)
+        pieces = (self.ahead() + BLOCKS_HELD) * columns
+        return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
+
+    def piece(self, size: int, files: int = 1) -> int:
+        """Return the bytes of a piece of a file of this size, which is read at the same time as others.
+
+        Pieces are large, because each costs a third of a millisecond during which only one thread works, but every
+        thread should have several. Those of several files wait in memory until all files have reached their times.
+        """
+        wanted = self.piece_bytes
+        if wanted is None:
+            wanted = max(min(size // (8 * self.workers()), LARGEST_PIECE // files), BLOCK_BYTES)
+        return wanted + -wanted % 4  # pcapng blocks start at multiples of four
+
+    def suits(self, size: int) -> bool:
+        """Return True if a file of this size is worth several threads. Only compiled code can read a piece."""
+        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size) and not is_switched_off()
+
+
+CUTTING = Cutting()
+
+
+class Piece(NamedTuple):
+    """What a thread has read."""
+
+    begins: int  # guessed; -1 if no record was found
+    ends: int
+    layout: Any  # what the walk took for granted
+    tally: Tally
+    columns: Columns
+
+
+class FileStream:
+    """The bytes of a file from any place on."""
+
+    compression = ended_early = ""
+
+    def __init__(self, name: str, file: int) -> None:
+        self.name = name
+        self.notes: list[tuple[int, str]] = []
+        self.file = file
+        self.until: int | None = None  # a reader needs few bytes behind this place
+        self._position = 0
+
+    def seek(self, position: int) -> None:
+        """Go on at a byte of the file."""
+        self._position = position
+
+    @timed("read", amount=lambda got, *_: got)
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        if self.until is not None and self.until > self._position:
+            view = view[: self.until - self._position]
+        try:
+            got = os.preadv(self.file, [view], self._position)
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
+        self._position += got
+        return got
+
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.file)
+
+    def open(self) -> FileStream:
+        """Return the stream itself: a reader opens its input."""
+        return self
+
+
+_being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
+
+
+class PieceReader:
+    """One pass over a file: reads pieces ahead and confirms them in order."""
+
+    def __init__(
+        self, stream: FileStream, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
+    ) -> None:
+        self._cutting = cutting
+        self._stream = stream
+        self._wants = wants
+        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants)
+        size = os.fstat(self._stream.file).st_size
+        _being_read.add(self)
+        self._size = cutting.piece(size, len(_being_read))
+        self._count = -(-size // self._size)  # bytes that are added later come last
+        least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
+        rows4, rows6 = (self._size // each + ROWS_BEYOND for each in least)
+        self.lender = ColumnLender(rows4, rows6, wants.details)
+        self.confirmed = 0  # pieces that did not have to be read again
+        self._next = 1  # the piece that is read next
+        self._ahead: deque[tuple[int, Future[Piece]]] = deque()
+        self._until: int | None = self._size  # of the current piece; the last one has no end
+        stream.until = self._until
+
+    def read(self) -> PacketBlock | None:
+        """Return the next packets; () if none of them has addresses, None at the end."""
+        block: PacketBlock | None = (
+            self._take() if self._until is not None and self._reader.place() >= self._until else ()
+        )
+        if not block:
+            block = self._reader.read(until=self._until)
+        if block is not None:  # else the file ends here, even if it was longer
+            self._read_ahead()
+        return block
+
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._stream.position()
+
+    def ahead(self) -> int:
+        """Return the number of pieces that are read ahead now."""
+        return len(self._ahead)
+
+    def close(self) -> None:
+        """Stop reading ahead and close the file."""
+        _being_read.discard(self)
+        _drop([future for _, future in self._ahead])
+        self._ahead.clear()
+        self._reader.close()
+
+    def _take(self) -> PacketBlock:
+        """Go on to the piece in which the next record starts; return its packets, () if they have to be read again."""
+        place = self._reader.place()
+        number = place // self._size
+        self._until = self._stream.until = (number + 1) * self._size if number + 1 < self._count else None
+        while self._ahead and self._ahead[0][0] < number:  # a large record covers them
+            _drop([self._ahead.popleft()[1]])
+        self._next = max(self._next, number + 1)
+        if not self._ahead or self._ahead[0][0] != number:
+            return ()
+        with measured("wait"):
+            piece = self._ahead.popleft()[1].result()
+        format = self._reader.format()
+        if piece.begins != place or format is None or piece.layout is not format.layout():
+            return ()
+        self.confirmed += 1
+        self._stream.seek(piece.ends)
+        return self._reader.skip(piece.ends, piece.tally, self.lender.kept(piece.columns, piece.tally))
+
+    def _read_ahead(self) -> None:
+        """Make threads read the next pieces."""
+        workers = self._cutting.workers()
+        format = self._reader.format()
+        layout = None if format is None else format.layout()
+        if format is None or layout is None:
+            return
+        most = self._cutting.ahead(len(_being_read))
+        while self._next < self._count and len(self._ahead) < most:
+            start = self._next * self._size
+            place = start, start + self._size, self._reader.last_time()
+            job = reading_pool(workers).submit(
+                _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes, self._wants
+            )
+            self._ahead.append((self._next, job))
+            self._next += 1
+
+
+def open_pieces(
+    source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
+) -> PieceReader | None:
+    """Return a reader of a plain capture file that is worth several threads; None for any other input."""
+    file = source.open_file() if cutting.suits(source.size or 0) else None
+    if file is None:
+        return None
+    reader = None
+    try:
+        if format_of(os.pread(file, _HEAD, 0)) is not None:
+            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants)
+    except OSError:  # reported by whoever reads it instead
+        pass
+    finally:
+        if reader is None:
+            os.close(file)
+    return reader
+
+
+def _drop(futures: Iterable[Future[Piece]]) -> None:
+    """Wait until no thread works on these any more: none may read from a file that is closed."""
+    wait([future for future in futures if not future.cancel()])
+
+
+_this_thread = threading.local()
+
+
+@cache
+def reading_pool(threads: int) -> ThreadPoolExecutor:
+    """Return the threads that read pieces. All files share them: there may be many."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="pieces")
+
+
+os.register_at_fork(after_in_child=reading_pool.cache_clear)  # A forked child has none of its parent's threads.
+
+
+def _read(
+    file: int,
+    place: tuple[int, int, int],
+    format: Format,
+    layout: Any,
+    lender: ColumnLender,
+    room_bytes: int,
+    wants: Wants,
+) -> Piece:
+    """Read a piece."""
+    buffer = getattr(_this_thread, "buffer", None)
+    if buffer is None or len(buffer) != room_bytes:
+        buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
+    tally = np.zeros(TALLY_SLOTS, np.int64)
+    columns = lender.borrow()
+    tally[WANTS] = wants_of(wants)
+    start_walk(tally, _NO_LIMIT)
+    use_sampling(tally, wants.sampling)
+    with measured("read and walk") as work:
+        begins = format.read_piece(file, place, layout, buffer, tally, columns)
+        work.amount += int(tally[PACKETS])
+    return Piece(begins, int(tally[POSITION]), layout, tally, columns)
+
 
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins

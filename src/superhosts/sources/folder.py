@@ -22,18 +22,36 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Stopped, Wants, input_border
-from superhosts.sources.capture import first_packet
-from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
-from superhosts.sources.decompressing import decompressed
-from superhosts.sources.filesource import Span, identity_of, without_compression
-from superhosts.sources.finding import is_finished
-from superhosts.sources.inputs import MOST_LINES_HEAD, has_lines, read_head
-from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
-from superhosts.sources.streams import PlainStream, Stream, Waiting
+from superhosts.sources.base import (
+    CLOCKS,
+    PACE,
+    PLAIN,
+    Clocks,
+    Pace,
+    Source,
+    SourceCounters,
+    Stopped,
+    Wants,
+    input_border,
+)
+from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, first_packet, format_of
+from superhosts.sources.compression import decompressed
+from superhosts.sources.files import is_finished
+from superhosts.sources.input import (
+    MOST_LINES_HEAD,
+    PlainStream,
+    Span,
+    Stream,
+    Waiting,
+    has_lines,
+    identity_of,
+    read_head,
+    without_compression,
+)
 from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
@@ -267,7 +285,9 @@ class FolderSource(Source):
                 found = dict(filter(None, map(_status, wanted)))
         except OSError as error:  # gone, or a network that is down: it may come back
             if not self._unreadable:
-                self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
+                self.counters.warn(
+                    Notice(f"{self.name}: cannot be read: {error.strerror or error}; trying again", "trouble", WARNING)
+                )
             self._unreadable = True
             self._next_look = self.now() + self._pace.poll
             return

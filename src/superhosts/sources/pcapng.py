@@ -18,18 +18,8 @@ import numpy as np
 
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.sources.frames import (
-    POSITION,
-    UNSUPPORTED,
-    WANTS,
-    Bytes,
-    Columns,
-    Tally,
-    is_wrapped,
-    link_of,
-    swapped,
-    unsupported,
-)
+from superhosts.sources.frames.columns import POSITION, WANTS, Columns, Tally
+from superhosts.sources.frames.links import UNSUPPORTED, Bytes, is_wrapped, link_of, swapped, unsupported
 from superhosts.sources.pcapng_walk import (
     ALONE,
     AT_INTERFACE,

@@ -18,46 +18,50 @@ from numpy.typing import NDArray
 from superhosts.core.packetdetails import SKIPPED
 from superhosts.core.units import SECOND
 from superhosts.jit.compiled import compiled
-from superhosts.sources.frames import (
+from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,
     EARLIEST6,
-    ETHERNET,
     IPV4,
     IPV6,
     LATEST4,
     LATEST6,
     LIMIT,
-    MOST_SUBFRAMES,
     PACKETS,
     POSITION,
-    QUICK_BYTES,
     SAMPLED,
     SIMPLE,
     STOP,
     TIME,
-    UNSUPPORTED,
     WANTS,
-    Bytes,
     Columns,
     Tally,
-    byte,
+    is_sampled,
+    sampled_of,
+)
+from superhosts.sources.frames.headers import (
+    QUICK_BYTES,
     find_headers,
     glance,
-    half,
-    ip_header,
     is_ipv4,
-    is_sampled,
     is_usual,
     is_whole,
-    is_wrapped,
-    little,
     peek,
     put_ipv4,
     put_ipv6,
-    sampled_of,
-    swapped,
     type_end,
+)
+from superhosts.sources.frames.links import (
+    ETHERNET,
+    MOST_SUBFRAMES,
+    UNSUPPORTED,
+    Bytes,
+    byte,
+    half,
+    ip_header,
+    is_wrapped,
+    little,
+    swapped,
 )
 from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, Walk, piece_loop
 

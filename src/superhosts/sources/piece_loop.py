@@ -12,7 +12,8 @@ from typing import Any
 from numba import types
 
 from superhosts.jit.compiled import compiled
-from superhosts.sources.frames import POSITION, STOP, Bytes, Columns, Tally
+from superhosts.sources.frames.columns import POSITION, STOP, Columns, Tally
+from superhosts.sources.frames.links import Bytes
 
 CHAIN = 16  # records that make a guess
 LEAST_CHAIN = 2  # records that make a guess if there are no more bytes to look at

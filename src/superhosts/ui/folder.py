@@ -22,9 +22,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
-from superhosts.sketch.evidence.verdicts import judge_of
-from superhosts.sketch.queries import find_in_file
-from superhosts.sketch.saved import SavedSketch, describe, merge_named
+from superhosts.sketch.files import SavedSketch, find_in_file, merge_named
 from superhosts.sketch.sketch import Sketch
 from superhosts.ui.metrics import PartState, states_of
 
@@ -106,7 +104,7 @@ def _listed(entry: os.DirEntry[str], old: dict[Path, Listed]) -> Listed | None:
     known = old.get(path)
     if known is not None and (known.changed, known.size) == (status.st_mtime_ns, status.st_size):
         return known
-    return Listed(describe(path), status.st_mtime_ns, status.st_size)
+    return Listed(saved_sketch(path), status.st_mtime_ns, status.st_size)
 
 
 Contents = frozenset[tuple[Path, int]]  # files, and when they were last changed

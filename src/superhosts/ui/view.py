@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superhosts._version import __version__
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.selection import Selection
 from superhosts.core.text import counted
@@ -87,7 +88,8 @@ class Filling:
                 try:
                     all_asked = self.fill(stop, rest)
                 except Exception as error:  # Nobody sees what ends a thread.
-                    say(f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this")
+                    text = f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this"
+                    say(Notice(text, "trouble", WARNING))
                     return
                 if (failures := self.failures()) != said:
                     self._board.touch()

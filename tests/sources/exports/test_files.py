@@ -15,7 +15,7 @@ import superhosts as sh
 from commands import Run
 from naive_exports import Naive
 from places import DATA
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
 
 FLOW = e.data(256, [e.usual("10.0.0.1", "10.0.0.2"), e.usual("10.0.0.1", "10.0.0.3")])

@@ -25,7 +25,7 @@ from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.listening import Listening, parse_listening
 from superhosts.sources.exports.state import state_folder
 from superhosts.sources.exports.udp import UdpSource
-from superhosts.sources.opening import open_input
+from superhosts.sources.open import open_input
 from udp import send, wait_listening, wait_received, waiting_bytes
 from waiting import wait_for
 

@@ -11,9 +11,8 @@ import rings as r
 from fuzz.rings import SIZE, walked
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.livecapture import bpf
-from superhosts.sources.livecapture.losses import Losses
-from superhosts.sources.livecapture.naming import Capturing, parse_name
-from superhosts.sources.livecapture.sockets import open_socket
+from superhosts.sources.livecapture.ring import open_socket
+from superhosts.sources.livecapture.source import Capturing, Losses, parse_name
 
 
 def test_names() -> None:

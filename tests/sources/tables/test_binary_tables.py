@@ -323,7 +323,7 @@ def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
 
 
 def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) -> None:
-    from superhosts.sources.opening import open_input
+    from superhosts.sources.open import open_input
 
     table = pa.table({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
     write_parquet(table, tmp_path / "a.parquet")

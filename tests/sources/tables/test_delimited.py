@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import naive_text
 from superhosts.errors import InputError
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.logs import CSV, TextGrammar
 from superhosts.sources.tables.mapping import parse_map

@@ -17,7 +17,7 @@ from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.knownlogs import LOGS
 from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
 from superhosts.sources.tables.options import TableOptions

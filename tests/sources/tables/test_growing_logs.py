@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from superhosts.sources.opening import open_input
+from superhosts.sources.open import open_input
 from superhosts.sources.tables.source import TableSource
 
 LINES = [f"{1_700_000_000 + i}.5\tC{i}\t10.0.0.1\t1\t192.0.2.{i}\t2\ttcp\t-\t0.1\n" for i in range(20)]

@@ -17,7 +17,7 @@ from commands import Run
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from tables import answer, make_rows, numbers, scan
 
 ROWS = make_rows(1000)

@@ -3,24 +3,248 @@
 `Cbaa` is the paper's algorithm with its errata corrected, with two half-size validating arrays instead of one, and with
 the estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices, which
 docs/explanation/paper.md lists.
+
+The join recovers addresses from bits alone. It walks through the restoring arrays of one slice. The hot columns of each
+array are bucketed by the bits that they must share with the previous array, so matching columns are looked up, not
+enumerated. Every step ANDs one more column and drops the tuple as soon as it leaves more zeros than a super host can;
+the first words of the AND reject most tuples after one or two cache lines.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
+from superhosts.core.device import run_parallel
+from superhosts.core.hashing import Key, column_draw
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.cpu import CpuCbaa
-from superhosts.detectors.cbaa.geometry import Geometry, Search
+from superhosts.detectors.cbaa.addressing import (
+    Geometry,
+    Search,
+    check_bits,
+    first_column,
+    offset,
+    own_bits,
+    restoring_column,
+    row_of,
+    validating_column,
+)
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Engine, Plan
+from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
+from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.plan import prefix_test, zero_limit
+from superhosts.jit.compiled import compiled
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
+
+
+class Store(NamedTuple):
+    """The arrays of a CBAA sketch."""
+
+    bits: Words  # (columns of all slices and arrays, words)
+    zeros: Counts  # (columns,): zero bits of each column
+
+
+@compiled
+def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Write the chunks of one thread's task to the arrays share[0] to share[1] - 1."""
+    scratch = make_scratch(BATCH, entry_width(pool))
+    number = 0
+    while number < len(task.chunks):
+        number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
+        _write(count, scratch, share, store, geometry, key)
+
+
+@compiled
+def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of a batch of pairs."""
+    low, peers = scratch.low, scratch.peers
+    rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    bits, zeros = store.bits.reshape(-1), store.zeros
+    slices = np.uint64((1 << geometry.slice_bits) - 1)
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        for i in range(size):
+            rows[i] = row_of(low[begin + i], peers[begin + i], geometry, key)
+        for array in range(share[0], share[1]):
+            start = offset(array, geometry)
+            draw = column_draw(array, key)
+            for i in range(size):
+                left = low[begin + i] >> np.uint64(geometry.slice_bits)
+                first = first_column(np.int64(low[begin + i] & slices), array, geometry)
+                if array < geometry.restoring:
+                    columns[i] = first + np.int64(restoring_column(left, start, geometry))
+                else:
+                    columns[i] = first + np.int64(validating_column(left, draw, geometry))
+            for i in range(size):
+                word = (columns[i] << (geometry.column_bits - 6)) + (rows[i] >> 6)
+                bit = np.uint64(1) << np.uint64(rows[i] & 63)
+                if bits[word] & bit == 0:
+                    bits[word] |= bit
+                    zeros[columns[i]] -= 1
+
+
+@compiled
+def hot_columns(slice_: int, limit: int, store: Store, geometry: Geometry) -> tuple[Counts, Counts]:
+    """Bucket the hot columns of every restoring array by the low bits that the previous array repeats.
+
+    Return each array's columns in bucket order and the start of each bucket. The first array has a single bucket,
+    because no lookup uses it.
+    """
+    size = 1 << geometry.index_bits
+    columns = np.empty((geometry.restoring, size), np.int32)
+    begins = np.zeros((geometry.restoring, size + 1), np.int32)
+    for array in range(geometry.restoring):
+        buckets = 1 << (check_bits(array - 1, geometry) if array > 0 else 0)
+        first = first_column(slice_, array, geometry)
+        for column in range(size):
+            if store.zeros[first + column] <= limit:
+                begins[array, (column & (buckets - 1)) + 1] += 1
+        for bucket in range(buckets):
+            begins[array, bucket + 1] += begins[array, bucket]
+        cursors = begins[array].copy()
+        for column in range(size):
+            if store.zeros[first + column] <= limit:
+                bucket = column & (buckets - 1)
+                columns[array, cursors[bucket]] = column
+                cursors[bucket] += 1
+    return columns, begins
+
+
+@compiled
+def join(
+    slice_: int,
+    share: tuple[int, int],
+    steps: NDArray[np.int64],
+    max_steps: int,
+    store: Store,
+    search: Search,
+    geometry: Geometry,
+    key: Key,
+) -> tuple[Words, Counts]:
+    """Return hosts of one slice, and their zero counts, that start in every share[1]-th hot column from share[0] on.
+
+    Every call counts its steps (ANDs of whole columns) in its own element of `steps` and gives up if the total of all
+    calls exceeds `max_steps`.
+    """
+    piece = slice_ * share[1] + share[0]
+    restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
+    bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
+    limit = search.zeros[slice_]
+    columns, begins = hot_columns(slice_, limit, store, geometry)
+    ands = np.empty((arrays + 1, words), np.uint64)  # AND of the tuple's columns in the arrays before each array
+    ands[0, :] = ~np.uint64(0)
+    tuple_ = np.empty(arrays, np.int64)  # chosen column of each array
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # position in each array's list, and its end
+    hosts = np.empty((16, 2), np.uint64)
+    counts = np.empty((16, arrays + 1), np.int32)
+    found, depth = 0, 0
+    left = np.uint64(0)
+    next_[0], stop[0] = share[0], begins[0, 1]
+    while depth >= 0 and steps[piece] <= max_steps:
+        if next_[depth] >= stop[depth]:
+            depth -= 1
+            continue
+        if depth < restoring:
+            if depth == 0 and steps.sum() > max_steps:
+                break
+            column = np.int64(columns[depth, next_[depth]])
+            next_[depth] += share[1] if depth == 0 else 1
+            if depth == restoring - 1:
+                closing = (1 << check_bits(depth, geometry)) - 1
+                if column >> own_bits(depth, geometry) != tuple_[0] & closing:
+                    continue
+        else:
+            column = np.int64(validating_column(left, column_draw(depth, key), geometry))
+            next_[depth] += 1
+        place = first_column(slice_, depth, geometry) + column
+        if store.zeros[place] > limit:  # A super host would leave fewer zeros.
+            continue
+        ones, start, end = np.uint64(0), 0, search.prefix_words
+        while start < words:  # AND the first words, then the others only if these have enough ones.
+            for w in range(start, end):
+                common = ands[depth, w] & bits[place, w]
+                ands[depth + 1, w] = common
+                ones += ones_of(common)
+            if start == 0 and depth > 0 and np.int64(ones) >= search.prefix_ones:
+                steps[piece] += 1
+            start, end = end if np.int64(ones) >= search.prefix_ones else words, words
+        if rows - np.int64(ones) > limit:
+            continue
+        tuple_[depth] = column
+        if depth == restoring - 1:
+            left = np.uint64(0)
+            for array in range(restoring):
+                own = tuple_[array] & ((1 << own_bits(array, geometry)) - 1)
+                left |= np.uint64(own) << np.uint64(offset(array, geometry))
+        if depth < arrays - 1:
+            depth += 1
+            if depth < restoring:
+                bucket = column >> own_bits(depth - 1, geometry)
+                next_[depth], stop[depth] = begins[depth, bucket], begins[depth, bucket + 1]
+            else:
+                next_[depth], stop[depth] = 0, 1  # A validating array has a single column per address.
+            continue
+        if found == len(hosts):
+            hosts = np.concatenate((hosts, np.empty_like(hosts)))
+            counts = np.concatenate((counts, np.empty_like(counts)))
+        hosts[found, 0] = 0
+        hosts[found, 1] = left << np.uint64(geometry.slice_bits) | np.uint64(slice_)
+        for array in range(arrays):
+            counts[found, array] = store.zeros[first_column(slice_, array, geometry) + tuple_[array]]
+        counts[found, arrays] = rows - np.int64(ones)
+        found += 1
+        steps[piece] += STEPS_PER_HOST
+    return hosts[:found], counts[:found]
+
+
+@compiled
+def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+    """Return the columns of mangled hosts, one per array."""
+    columns = np.empty((len(hosts), geometry.restoring + geometry.validating), np.int64)
+    for i in range(len(hosts)):
+        slice_ = np.int64(hosts[i, 1] & np.uint64((1 << geometry.slice_bits) - 1))
+        left = hosts[i, 1] >> np.uint64(geometry.slice_bits)
+        for array in range(columns.shape[1]):
+            if array < geometry.restoring:
+                column = np.int64(restoring_column(left, offset(array, geometry), geometry))
+            else:
+                column = np.int64(validating_column(left, column_draw(array, key), geometry))
+            columns[i, array] = first_column(slice_, array, geometry) + column
+    return columns
+
+
+class CpuCbaa(CpuEngine):
+    """A CBAA sketch in main memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.store = Store(self.bits, self.counts)
+
+    columns_of = staticmethod(columns_of)
+
+    def write(self, task: Task) -> None:
+        """Write the pairs of one thread's task."""
+        fill(task, self.bins.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Join hot columns to addresses, slice by slice."""
+        self.flush()
+        slices = 1 << self.geometry.slice_bits
+        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough calls to keep every thread busy
+        pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
+        steps = np.zeros(len(pieces), np.int64)
+        calls = [(*piece, steps, self.max_steps, self.store, search, self.geometry, self.key) for piece in pieces]
+        hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
+        self._check_steps(int(steps.sum()))
+        return np.concatenate(hosts), np.concatenate(counts)
 
 
 class Cbaa(ColumnSketch):

@@ -1,4 +1,4 @@
-"""Addressing in CBAA: scalar functions shared by the CPU loop and the CUDA kernel.
+"""Sizes of CBAA and its addressing: scalar functions shared by the CPU loop and the CUDA kernel.
 
 The low bits of the mangled address select the slice; the remaining bits, LP, are L bits long. A restoring array's
 column is a window of LP: `index_bits` consecutive bits, starting at the array's offset and wrapping around within LP.
@@ -9,9 +9,125 @@ validating array's column is a hash of LP.
 
 from __future__ import annotations
 
-from superhosts.core.hashing import Key, column_hash, pair_hash
-from superhosts.detectors.cbaa.geometry import Geometry
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.hashing import MAX_ARRAYS, Key, column_hash, pair_hash
+from superhosts.core.units import format_size, parse_size
+from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.plan import check_limits
+from superhosts.errors import GeometryError
 from superhosts.jit.compiled import compiled
+
+
+class Geometry(NamedTuple):
+    """Sizes of a CBAA sketch, as plain integers so that kernels accept it as an argument."""
+
+    slice_bits: int = 4  # r
+    restoring: int = 3  # |RA|
+    index_bits: int = 12  # cbn of each restoring array
+    validating: int = 2  # |VA|
+    validating_bits: int = 11  # log2 of the columns of each validating array
+    column_bits: int = 12  # log2 g
+    rows_by_peer: int = 0  # 1 if the row is a hash of the peer alone, as in the paper
+
+    @classmethod
+    def for_memory(cls, memory: str | int) -> Self:
+        """Return the geometry with the most slices that fit in `memory`; their number is a power of two."""
+        size = parse_size(memory)
+        one = cls(slice_bits=0).memory
+        if size < one:
+            raise GeometryError(f"memory {format_size(size)} is too small for cbaa: one slice takes {format_size(one)}")
+        return cls(slice_bits=(size // one).bit_length() - 1).check()
+
+    @classmethod
+    def paper(cls) -> Self:
+        """Return the paper's setting: 3 + 1 arrays of 2^12 columns of 2^12 rows in 16 slices, 128 MiB."""
+        return cls(validating=1, validating_bits=12, rows_by_peer=1)
+
+    def check(self) -> Self:
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+        limits = {
+            "slice_bits": (0, 10),
+            "restoring": (2, MAX_ARRAYS),
+            "index_bits": (1, 20),
+            "validating": (0, MAX_ARRAYS),
+            "validating_bits": (1, 20),
+            "column_bits": (6, 20),
+            "rows_by_peer": (0, 1),
+        }
+        check_limits(self, limits)
+        if self.arrays > MAX_ARRAYS:
+            raise GeometryError(
+                f"restoring={self.restoring} and validating={self.validating}: at most {MAX_ARRAYS} arrays"
+            )
+        own = -(-self.left_bits // self.restoring)
+        if self.index_bits < own:
+            rule = f"{self.restoring} windows must cover the {self.left_bits} bits left of the slice bits"
+            raise GeometryError(f"index_bits={self.index_bits}: must be at least {own}, because {rule}")
+        if self.index_bits > self.left_bits:
+            raise GeometryError(f"index_bits={self.index_bits}: a window is at most {self.left_bits} bits long")
+        return self
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a host. With wider hosts, a search over bits alone would return too many phantoms."""
+        return 32
+
+    @property
+    def left_bits(self) -> int:
+        """Bits of the mangled address above the slice bits."""  # L, the length of LP
+        return 32 - self.slice_bits
+
+    @property
+    def arrays(self) -> int:
+        """Columns per host."""  # k
+        return self.restoring + self.validating
+
+    @property
+    def rows(self) -> int:
+        """Bits per column."""  # g
+        return 1 << self.column_bits
+
+    @property
+    def words(self) -> int:
+        """64-bit words per column."""
+        return 1 << (self.column_bits - 6)
+
+    @property
+    def slice_columns(self) -> int:
+        """Columns per slice, over all arrays."""
+        return (self.restoring << self.index_bits) + (self.validating << self.validating_bits)
+
+    @property
+    def total_columns(self) -> int:
+        """Columns in the whole sketch."""
+        return self.slice_columns << self.slice_bits
+
+    @property
+    def edges(self) -> list[int]:
+        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
+        widths = [1 << self.index_bits] * self.restoring + [1 << self.validating_bits] * self.validating
+        return [sum(widths[:array]) for array in range(len(widths) + 1)]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns."""
+        return self.total_columns * self.rows // 8
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shape of the columns."""
+        return {"bits": ArrayShape((self.total_columns, self.words))}
+
+
+class Search(NamedTuple):
+    """The limits that a host with at least `threshold` peers satisfies."""
+
+    zeros: NDArray[np.int64]  # (slices,): maximum of zeros in a column and in the AND
+    prefix_words: int
+    prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
 
 
 @compiled

@@ -17,6 +17,8 @@ import numpy as np
 from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32
 from superhosts.detectors.cbaa.addressing import (
+    Geometry,
+    Search,
     check_bits,
     first_column,
     offset,
@@ -25,7 +27,6 @@ from superhosts.detectors.cbaa.addressing import (
     row_of,
     validating_column,
 )
-from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.engines.base import STEPS_PER_HOST
 from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine

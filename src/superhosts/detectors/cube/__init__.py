@@ -32,13 +32,12 @@ from superhosts.detectors.arguments import (
     starts_exact,
 )
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
-from superhosts.detectors.cube import hostrows
+from superhosts.detectors.cube import rowform
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube
-from superhosts.detectors.cube.gathering import encode, gather
+from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu, merge_dense
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.cube.naming import labelled_hosts, unnamed_share
-from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
+from superhosts.detectors.cube.rowform import encode, gather
+from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
 from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import AutoGpu
 from superhosts.detectors.engines.base import Engine, Plan
@@ -261,13 +260,13 @@ class Cube(ColumnSketch):
     def file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
         """Return the shapes of bits and labels, and those of the rows form."""
         assert isinstance(kind.geometry, Geometry)
-        return kind.geometry.array_shapes(), hostrows.shapes(kind.geometry)
+        return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
 
     @classmethod
     def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
         """Return the bytes of the geometry, and of the hosts and rows of a file in the rows form."""
         assert isinstance(kind.geometry, Geometry)
-        listed = hostrows.memory_of(lengths, kind.geometry) if "rows" in lengths else 0
+        listed = rowform.memory_of(lengths, kind.geometry) if "rows" in lengths else 0
         return kind.geometry.memory + listed
 
     def _file_arrays(self) -> Arrays:
@@ -277,12 +276,12 @@ class Cube(ColumnSketch):
         return self._arrays() if rows is None else rows
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        return hostrows.empty_arrays(sides, self.geometry) if "rows" in sides else super()._buffers(sides)
+        return rowform.empty_arrays(sides, self.geometry) if "rows" in sides else super()._buffers(sides)
 
     def _load_arrays(self, arrays: Arrays) -> None:
         if "rows" in arrays:
             dense = CpuCube(Plan(self.geometry, self.key, self.threads, self.tuning))
-            dense.merge_rows(hostrows.decode(arrays, self.geometry, self.threads))
+            dense.merge_rows(rowform.decode(arrays, self.geometry, self.threads))
             if isinstance(self.engine, CpuCube):
                 self.engine = dense
                 return
@@ -290,7 +289,7 @@ class Cube(ColumnSketch):
         super()._load_arrays(arrays)
 
     def _merger(self, arrays: Arrays) -> Callable[[], None]:
-        content = hostrows.decode(arrays, self.geometry, self.threads)
+        content = rowform.decode(arrays, self.geometry, self.threads)
         dense = self.engine.dense if isinstance(self.engine, Stages) else self.engine
         assert isinstance(dense, CpuCube)  # Only these have block takers.
         return lambda: dense.merge_rows(content)
@@ -309,7 +308,7 @@ class Cube(ColumnSketch):
         """Return the last words of the hosts that are listed, or that labels name."""
         assert isinstance(kind.geometry, Geometry)
         if "rows" in arrays:
-            mangled, _ = hostrows.decode_hosts(arrays, kind.geometry)
+            mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
         else:
             mangled = labelled_hosts(arrays["labels"])
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
@@ -408,12 +407,12 @@ class StoredRows(StoredColumns):
         super().__init__(detector, kind, secret, hosts)
         assert isinstance(kind.geometry, Geometry)
         self._geometry, self._key = kind.geometry, make_key(secret)
-        self._arrays = hostrows.empty_arrays(sides, kind.geometry)
+        self._arrays = rowform.empty_arrays(sides, kind.geometry)
         self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
-        content = hostrows.decode(self._arrays, self._geometry, threads)
-        hostrows.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
+        content = rowform.decode(self._arrays, self._geometry, threads)
+        rowform.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
         return super().answer()

@@ -1,4 +1,10 @@
-"""The labelled cube on a GPU: writing a pair and reading the columns of hosts."""
+"""The labelled cube on a GPU: writing a pair, reading the columns of hosts, and naming super hosts.
+
+The kernels of a search apply the tests of the CPU and find its hosts. They run after the zeros are counted.
+`list_candidates` follows the labels of hot columns, one thread per label, and ANDs the first words of the columns of a
+named host, a few threads per host, because most named hosts are false. `verify` ANDs the whole columns of those that
+are left, one block per host.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +13,287 @@ from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from superhosts.core.hashing import MASK32, fold, pair_hash
+from superhosts.core.hashing import MASK32, MASK64, fold, pair_hash
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     column_of,
     giant_column_of,
+    holds_limb,
     is_for_giants,
     is_sampled,
     label_of,
     label_word,
+    limb_in,
     limb_of,
     line_turn_of,
     lowest_priority,
+    names_host,
+    priority_in,
     priority_of,
     rotated_back,
     rotation_of,
     row_of,
     ticket_of,
 )
-from superhosts.detectors.cube.cudasearch import make_list_candidates, make_verify, unpack_rows
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
 from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.gpu.code import cuda, device_function
+from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
-from superhosts.detectors.gpu.kernels import U32, U64, Put, draw_of
-from superhosts.detectors.gpu.launch import Stream
+from superhosts.detectors.gpu.kernels import (
+    CANDIDATES,
+    FOUND,
+    U32,
+    U64,
+    Kernel,
+    Put,
+    answer_shape,
+    draw_of,
+    make_team_sum,
+)
+from superhosts.detectors.gpu.launch import Launch, Stream
+from superhosts.jit.compiled import compiled
+
+# Indexes of the limits of a search
+ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, THIRD_WORDS, THIRD_ONES = range(9)
+
+
+@compiled
+def pack_place(first: int, turn: int, rotation: int) -> int:
+    """Return where a host's column is in one word: its first word, the turn of its words and its rotation."""
+    return (first << 32 | turn << 8 | rotation) & MASK64
+
+
+@compiled
+def first_word_in(place: int) -> int:
+    """Return the index of a column's first word."""
+    return place >> 32
+
+
+@compiled
+def turn_in(place: int) -> int:
+    """Return the number by which the words of a column are turned: word i is stored as i XOR it."""
+    return (place >> 8) & 0xFFFFFF
+
+
+@compiled
+def rotation_in(place: int) -> int:
+    """Return the rotation of a host's bits in a column."""
+    return place & 63
+
+
+@cache
+def make_place_of(geometry: Geometry) -> Any:
+    """Return the device function that computes the place of one of a mangled host's columns."""
+    words = geometry.words
+
+    def place_of(column: Any, folded: Any, draw: Any) -> Any:
+        turn = U64(line_turn_of(folded, draw, geometry)) * U64(LINE_WORDS)
+        return U64(pack_place(U64(column) * U64(words), turn, U64(rotation_of(folded, draw))))
+
+    return device_function(place_of)
+
+
+@cache
+def make_common_ones(arrays: int) -> Any:
+    """Return the device function that counts the ones of the AND of columns, in every `step`-th word.
+
+    The places of the columns are in shared memory, the first one at index `first`.
+    """
+
+    def common_ones(bits: Any, places: Any, first: int, words: Any, step: int) -> Any:
+        start, stop = words
+        ones = numba.int32(0)
+        for word in range(start, stop, step):
+            common = U64(MASK64)
+            for array in range(arrays):
+                place = places[first + array]
+                stored = bits[U32(U32(first_word_in(place)) + (U32(word) ^ U32(turn_in(place))))]
+                common &= U64(rotated_back(stored, U64(rotation_in(place))))
+            ones += numba.int32(cuda.popc(common))
+        return ones
+
+    return device_function(common_ones)
+
+
+@cache
+def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that lists hosts which labels of hot columns name and which pass two tests, and its threads.
+
+    The first step queues the hosts that a block's labels name if all their columns are hot; in the second step, teams
+    of threads test the first words of their columns.
+    """
+    arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
+    total, wide = geometry.plain_columns * labels, geometry.key_bits == 128
+    threads, lanes = launch.threads // 2, launch.lanes
+    teams, queue_size, high_size = threads // lanes, threads * arrays, threads if wide else 1
+    place_of, common_ones, team_sum = make_place_of(geometry), make_common_ones(arrays), make_team_sum(lanes)
+
+    def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
+        lows = cuda.shared.array(threads, numba.uint64)
+        highs = cuda.shared.array(high_size, numba.uint64)
+        places = cuda.shared.array(queue_size, numba.uint64)
+        numbers = cuda.shared.array(threads, numba.int32)
+        queued = cuda.shared.array(1, numba.int32)
+        columns = cuda.local.array(arrays, numba.uint32)
+        there = cuda.local.array(arrays, numba.uint64)
+        limit, lowest, elsewhere = limits[ZEROS], U64(max(1, limits[PRIORITY])), U64(limits[ELSEWHERE])
+        me = cuda.threadIdx.x
+        team, lane = me // lanes, me % lanes
+        for base in range(cuda.blockIdx.x * threads, total, cuda.gridDim.x * threads):
+            if me == 0:
+                queued[0] = 0
+            cuda.syncthreads()
+            place = base + me
+            named, priority, high, low = False, U64(0), U64(0), U64(0)
+            column, label = place // labels, place % labels
+            if place < total:
+                low = extra[place * limbs]
+                priority, low = U64(priority_in(low)), U64(limb_in(low))
+                named = zeros[column] <= limit and priority >= lowest
+            if named:
+                for limb in range(1, limbs):
+                    word = extra[place * limbs + limb]
+                    named = named and U64(priority_in(word)) == priority
+                    part = U64(limb_in(word)) << U64(32 * (limb & 1))
+                    if limb < 2:
+                        low |= part
+                    else:
+                        high |= part
+                folded = U64(fold(high, low, key))
+                own = column // geometry.columns % arrays
+                for array in range(arrays):
+                    columns[array] = U32(column_of(folded, low, array, draw_of(array, key), geometry))
+                named = named and names_host(low, U64(label), column, np.int64(columns[own]), geometry)
+                most_zeros = limit
+                for array in range(arrays):  # All reads are in flight at once, although few would often suffice.
+                    most_zeros = max(most_zeros, zeros[columns[array]])
+                    there[array] = extra[U32((columns[array] * U32(labels) + U32(label)) * U32(limbs))]
+                named = named and most_zeros <= limit
+                for array in range(arrays):  # Skip a host that an earlier array also names, so that it is listed once.
+                    other = U64(priority_in(there[array]))
+                    same = (
+                        array < own and other >= lowest and holds_limb(there[array], other, U64(limb_of(high, low, 0)))
+                    )
+                    for limb in range(1, limbs):
+                        if same:
+                            word = extra[(np.int64(columns[array]) * labels + label) * limbs + limb]
+                            same = holds_limb(word, other, U64(limb_of(high, low, limb)))
+                    named = named and other >= elsewhere and not same
+                if named:
+                    slot = cuda.atomic.add(queued, 0, 1)
+                    lows[slot] = low
+                    if wide:
+                        highs[slot] = high
+                    for array in range(arrays):
+                        places[slot * arrays + array] = place_of(columns[array], folded, draw_of(array, key))
+            cuda.syncthreads()
+            count = queued[0]
+            for first in range(0, count, teams):
+                i = first + team
+                passes = i < count
+                ones = numba.int32(0)
+                if passes:
+                    ones = common_ones(bits, places, i * arrays, (lane, limits[FIRST_WORDS]), lanes)
+                ones = team_sum(ones, numbers)
+                passes = passes and ones >= limits[FIRST_ONES]
+                more = numba.int32(0)
+                if passes:
+                    words = limits[FIRST_WORDS] + lane, limits[SECOND_WORDS]
+                    more = common_ones(bits, places, i * arrays, words, lanes)
+                ones += team_sum(more, numbers)
+                if lane == 0 and passes and ones >= limits[SECOND_ONES]:
+                    slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
+                    if slot * 2 + 1 < candidates.shape[0]:
+                        candidates[slot * 2], candidates[slot * 2 + 1] = highs[i] if wide else U64(0), lows[i]
+            cuda.syncthreads()
+
+    return kernel(list_candidates), threads
+
+
+@cache
+def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that ANDs the columns of candidates and appends hosts to the answer, and its threads.
+
+    If the plain columns of a host are nearly full, the kernel also ANDs its giant columns. The zero counts of these are
+    in the upper halves of the words that have those of the plain ones: a second question for them would take longer
+    than the whole search.
+    """
+    arrays, words, rows, giants = geometry.arrays, geometry.words, geometry.rows, geometry.giants > 0
+    (head, width), giant_zeros = answer_shape(geometry), geometry.giant_zeros
+    threads = launch.threads // 4
+    team, kinds = min(launch.team, threads), 2 if giants else 1  # plain columns, then giant ones
+    place_of, common_ones, team_sum = make_place_of(geometry), make_common_ones(arrays), make_team_sum(team)
+    size = kinds * arrays
+
+    def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
+        ones = cuda.shared.array(3, numba.int32)  # of the third test, of the rest, of the giant columns
+        places = cuda.shared.array(size, numba.uint64)
+        numbers = cuda.shared.array(threads, numba.int32)
+        me = cuda.threadIdx.x
+        count = min(np.int64(answer[CANDIDATES]), candidates.shape[0] // 2)
+        for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
+            high, low = candidates[2 * i], candidates[2 * i + 1]
+            if me == 0:
+                ones[0], ones[1], ones[2] = 0, 0, 0
+            folded = U64(fold(high, low, key))
+            for array in range(arrays):
+                draw = draw_of(array, key)
+                if me == array % threads:
+                    places[array] = place_of(column_of(folded, low, array, draw, geometry), folded, draw)
+                if giants and me == (array + arrays) % threads:
+                    column = giant_column_of(folded, low, array, draw, geometry)
+                    places[arrays + array] = place_of(column, folded, draw)
+            cuda.syncthreads()
+            found = team_sum(common_ones(bits, places, 0, (me, limits[THIRD_WORDS]), threads), numbers)
+            if me % team == 0:
+                cuda.atomic.add(ones, 0, found)
+            cuda.syncthreads()
+            passes = ones[0] >= limits[THIRD_ONES]
+            if passes:
+                found = common_ones(bits, places, 0, (limits[THIRD_WORDS] + me, words), threads)
+                found = team_sum(found, numbers)
+                if me % team == 0:
+                    cuda.atomic.add(ones, 1, found)
+                cuda.syncthreads()
+            left = rows - ones[0] - ones[1]
+            passes = passes and left <= limits[ZEROS]
+            is_big = giants and passes and left < giant_zeros
+            if is_big:
+                found = team_sum(common_ones(bits, places, arrays, (me, words), threads), numbers)
+                if me % team == 0:
+                    cuda.atomic.add(ones, 2, found)
+                cuda.syncthreads()
+            if passes and me == 0:
+                slot = np.int64(cuda.atomic.add(answer, FOUND, U64(1)))
+                row = head + slot * width
+                if row + width <= answer.shape[0]:
+                    answer[row], answer[row + 1] = high, low
+                    for array in range(arrays + 1):
+                        plain, giant = left, rows - ones[2]
+                        if array < arrays:
+                            plain = zeros[first_word_in(places[array]) // U64(words)]
+                            giant = zeros[first_word_in(places[(kinds - 1) * arrays + array]) // U64(words)]
+                        answer[row + 2 + array] = U64(plain) | U64(giant if is_big else 0) << U64(32)
+            cuda.syncthreads()
+
+    return kernel(verify), threads
+
+
+@compiled
+def unpack_rows(rows: NDArray[np.uint64], giants: bool) -> tuple[Words, Counts]:
+    """Return the mangled hosts in the rows of an answer, and their zero counts, those of giant columns last."""
+    count, numbers = rows.shape[0], rows.shape[1] - 2
+    hosts, counts = np.empty((count, 2), np.uint64), np.empty((count, numbers * (1 + giants)), np.int32)
+    for row in range(count):
+        hosts[row, 0], hosts[row, 1] = rows[row, 0], rows[row, 1]
+        for i in range(numbers):
+            counts[row, i] = np.int32(rows[row, 2 + i] & np.uint64(0xFFFFFFFF))
+            if giants:
+                counts[row, numbers + i] = np.int32(rows[row, 2 + i] >> np.uint64(32))
+    return hosts, counts
+
 
 LIST_BLOCKS, VERIFY_BLOCKS = 64, 32  # blocks per multiprocessor
 

@@ -18,8 +18,7 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.stopwatch import timed
-from superhosts.cubefile.coding import CodedBlock
-from superhosts.cubefile.container import Take
+from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.base import Engine, Plan, Sums
 from superhosts.detectors.engines.bins import Bins, Task

@@ -33,9 +33,8 @@ from superhosts.fleet.cluster.tasks import Result, Task, find_result, run_task, 
 from superhosts.output.report import Row
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.finding import FoundFile
+from superhosts.sources.files import FoundFile, is_url
 from superhosts.sources.tables.options import DEFAULT, TableOptions
-from superhosts.sources.urls import is_url
 
 FAN_IN = 8  # sketches that one task merges
 TASKS_PER_WORKER = 4  # several, so that no worker idles long while the last tasks run

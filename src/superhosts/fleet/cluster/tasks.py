@@ -35,12 +35,12 @@ from superhosts.core.replacing import rename_durably
 from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.output.report import make_rows
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.header import Entry
 from superhosts.sketch.sketch import Sketch, load
-from superhosts.sources.opening import open_inputs
+from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 
 Result = dict[str, Any]  # the outcome of a task, as stored in its record

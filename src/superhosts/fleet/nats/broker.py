@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.fleet.nats.connect import LinkDownError, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.enrolment import (
@@ -307,7 +308,13 @@ class Broker:
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
-                self._say(f"the embedded broker has ended unexpectedly (status {status}): restarting it")
+                self._say(
+                    Notice(
+                        f"the embedded broker has ended unexpectedly (status {status}): restarting it",
+                        "broker-restarts",
+                        WARNING,
+                    )
+                )
                 return
             if (now := _stamp(self.folder / SITES)) != self._seen or time.time() >= self._expiry:
                 try:
@@ -315,7 +322,7 @@ class Broker:
                     self._say("the embedded broker has loaded the changed sites")
                 except (SuperhostsError, OSError) as error:
                     self._seen, self._expiry = now, time.time() + RETRY
-                    self._say(f"the changed sites could not be loaded: {error}")
+                    self._say(Notice(f"the changed sites could not be loaded: {error}", "trouble", WARNING))
 
     def _end(self) -> None:
         if self._server is None:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
@@ -190,7 +191,13 @@ class LinkStatus:
             self._counters.down = reason
         if reason not in self._reasons:
             self._reasons.add(reason)
-            self._say(f"the link to {self._shown} does not work: {reason}{waiting}; retrying until it does")
+            self._say(
+                Notice(
+                    f"the link to {self._shown} does not work: {reason}{waiting}; retrying until it does",
+                    "link-down",
+                    WARNING,
+                )
+            )
 
     def up(self) -> None:
         """Log that it works again, if it did not."""
@@ -198,7 +205,7 @@ class LinkStatus:
             self._counters.down = ""
         if self._reasons:
             self._reasons.clear()
-            self._say(f"the link to {self._shown} works again")
+            self._say(Notice(f"the link to {self._shown} works again", "recovered"))
 
 
 async def keep_connected(

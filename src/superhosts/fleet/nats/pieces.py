@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import nats.errors
 from nats.aio.msg import Msg
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
@@ -102,13 +103,17 @@ class Pieces:
             return
         if (named := Parcel.parse(chunk.name).site) != site:
             self._reception.complain(
-                site, "refused sketches", f"REFUSED: {chunk.name}: {site} sends a sketch of {named}"
+                site,
+                "refused sketches",
+                Notice(f"REFUSED: {chunk.name}: {site} sends a sketch of {named}", "refused", WARNING),
             )
             await self._refuse(message, site, Receipt(chunk.name, REFUSED, f"{site} may not send for {named}"))
             return
         if chunk.size > self.arrivals.largest:
             reason = f"{format_size(chunk.size)} is more than any sketch of this hub's --memory or --geometry can have"
-            self._reception.complain(site, "refused sketches", f"REFUSED: {chunk.name}: {reason}")
+            self._reception.complain(
+                site, "refused sketches", Notice(f"REFUSED: {chunk.name}: {reason}", "refused", WARNING)
+            )
             await self._refuse(message, site, Receipt(chunk.name, REFUSED, reason))
             return
         assembly = self.arrivals.assemblies.get(chunk.name)
@@ -247,7 +252,7 @@ class Pieces:
             except Exception as error:  # no sketch may stop the hub
                 self._reception.counters.failures += 1
                 said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MAX_REASON)
-                text = f"{assembly.name} cannot be stored now: {said}; retrying"
+                text = Notice(f"{assembly.name} cannot be stored now: {said}; retrying", "trouble", WARNING)
                 self._reception.complain(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1

@@ -22,6 +22,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
@@ -91,7 +92,13 @@ class _Hub:
         wrong = abs(ahead) - abs(trip) / 2 > WRONG  # the answer was written somewhere between both moments
         if wrong and not self._is_clock_wrong:
             way = "ahead of" if ahead > 0 else "behind"
-            self._say(f"CLOCK: this machine's is {abs(ahead):,.0f} s {way} the hub's; one of them is wrong: use NTP")
+            self._say(
+                Notice(
+                    f"CLOCK: this machine's is {abs(ahead):,.0f} s {way} the hub's; one of them is wrong: use NTP",
+                    "clock",
+                    WARNING,
+                )
+            )
         elif self._is_clock_wrong and not wrong:
             self._say("this machine's clock agrees with the hub's again")
         self._is_clock_wrong = wrong
@@ -242,7 +249,7 @@ class _Session:
             if group.subgroup(_UnreadableError) is None:
                 raise
             state.due = loop.time() + LONGEST
-            self._say(f"{path.name}: cannot be read from the spool; retrying in a minute")
+            self._say(Notice(f"{path.name}: cannot be read from the spool; retrying in a minute", "trouble", WARNING))
         finally:
             state.sending = False
             self._wake.set()
@@ -348,7 +355,9 @@ class _Session:
         try:
             await asyncio.to_thread(self._spool.settle, receipt)
         except OSError as error:
-            self._say(f"{receipt.name}: the spool cannot be changed: {error.strerror or error}")
+            self._say(
+                Notice(f"{receipt.name}: the spool cannot be changed: {error.strerror or error}", "trouble", WARNING)
+            )
         self._wake.set()
 
     def _complain(self, text: str) -> None:

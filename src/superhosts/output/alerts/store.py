@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts._version import __version__
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, SuperhostsError
@@ -303,7 +304,8 @@ class AlertDesk(Destination):
         window = report.window
         if window is None or not window.is_timed:
             if not self._untimed:
-                self._say("NO ALERTS: the rows have no times, and alerts are opened and closed by them")
+                text = "NO ALERTS: the rows have no times, and alerts are opened and closed by them"
+                self._say(Notice(text, "no-alerts", WARNING))
             self._untimed = True
             return
         self._store.take(self._machine, window, report.rows)
@@ -363,7 +365,7 @@ class AlertDesk(Destination):
         except (InputError, OutputError) as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
-            self._say(f"ALERTS WAIT: {trouble}")
+            self._say(Notice(f"ALERTS WAIT: {trouble}", "alerts-wait", WARNING))
         self._trouble = trouble
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from superhosts.sources.frames import link_of
+from superhosts.sources.frames.links import link_of
 
 _PCAP = {b"\xa1\xb2\xc3\xd4": (1000, 16), b"\xa1\xb2\x3c\x4d": (1, 16), b"\xa1\xb2\xcd\x34": (1000, 24)}
 _SECTION, _INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6

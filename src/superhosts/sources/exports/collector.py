@@ -60,7 +60,8 @@ from superhosts.sources.exports.registry import ESTABLISHED, LIMITS, Limits, Reg
 from superhosts.sources.exports.sequence import UNKNOWN_STEP, add_records
 from superhosts.sources.exports.sflow_walk import walk_sflow
 from superhosts.sources.exports.templates import BadTemplateError, Template, read_options, read_templates
-from superhosts.sources.frames import block_of, copied, first_rows, link_of, new_columns, wants_of
+from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
+from superhosts.sources.frames.links import link_of
 
 BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100

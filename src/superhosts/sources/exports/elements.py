@@ -57,7 +57,7 @@ from superhosts.sources.exports.layout import (
     WITHOUT_ADDRESSES,
     Rows,
 )
-from superhosts.sources.frames import link_of
+from superhosts.sources.frames.links import link_of
 
 REVERSE = 29305  # the enterprise whose fields are those of the other direction
 MOST_FIELDS = 512  # of a template

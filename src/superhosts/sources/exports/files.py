@@ -22,10 +22,8 @@ from superhosts.sources.exports.hints import exports_in
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
 from superhosts.sources.exports.payloads import find_payloads, room_for
 from superhosts.sources.exports.splitting import datagrams_of, is_cut
-from superhosts.sources.filesource import FileSource
-from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stream
-from superhosts.sources.urls import is_url
+from superhosts.sources.files import is_url
+from superhosts.sources.input import FileSource, Input, Stream
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}

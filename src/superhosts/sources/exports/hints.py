@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.splitting import looks_like_netflow, looks_like_sflow
-from superhosts.sources.frames import link_of
+from superhosts.sources.frames.links import link_of
 
 LOOKED_AT = 50  # packets
 LEAST = 0.5  # share of exports among them from which on the capture is one of exports

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from superhosts.sources.base import Source
-from superhosts.sources.inputs import Input
-from superhosts.sources.kinds import Scheme
+from superhosts.sources.base import Scheme, Source
+from superhosts.sources.input import Input
 
 if TYPE_CHECKING:
     from superhosts.sources.exports.collector import Pool

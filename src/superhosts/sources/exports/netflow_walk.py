@@ -67,7 +67,7 @@ from superhosts.sources.exports.numbers import half, word
 from superhosts.sources.exports.packets import put_frame
 from superhosts.sources.exports.recordsets import highest_rate, read_fixed, read_varying
 from superhosts.sources.exports.sequence import FEW_DATAGRAMS, FEW_RECORDS, add_records, judge, judge_ipfix
-from superhosts.sources.frames import Columns
+from superhosts.sources.frames.columns import Columns
 
 V5_HEADER, V9_HEADER, IPFIX_HEADER, V5_RECORD = 24, 20, 16, 48
 V5_PLAN = 0  # the row of the plan of NetFlow v5

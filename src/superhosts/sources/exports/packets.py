@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from superhosts.jit.compiled import compiled
-from superhosts.sources import frames
 from superhosts.sources.exports.layout import (
     NOT_IP,
     ROWS4,
@@ -17,9 +16,11 @@ from superhosts.sources.exports.layout import (
     Bytes,
     Rows,
 )
-from superhosts.sources.frames import Columns, find_headers, is_ipv4, put_ipv4, put_ipv6
+from superhosts.sources.frames import columns as frames_columns
+from superhosts.sources.frames.columns import Columns
+from superhosts.sources.frames.headers import find_headers, is_ipv4, put_ipv4, put_ipv6
 
-_NOT_IP, _TRUNCATED = frames.NOT_IP, frames.TRUNCATED
+_NOT_IP, _TRUNCATED = frames_columns.NOT_IP, frames_columns.TRUNCATED
 
 
 @compiled

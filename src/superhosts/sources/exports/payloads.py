@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from superhosts.jit.compiled import compiled
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.numbers import byte, half, wide, word
-from superhosts.sources.frames import ip_header, is_ipv4
+from superhosts.sources.frames.headers import is_ipv4
+from superhosts.sources.frames.links import ip_header
 
 _UDP = 17
 

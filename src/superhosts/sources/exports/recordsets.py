@@ -72,7 +72,7 @@ from superhosts.sources.exports.layout import (
 )
 from superhosts.sources.exports.numbers import byte, half, ntp_time, number, signed, time_of, wide, word
 from superhosts.sources.exports.packets import put_frame
-from superhosts.sources.frames import Columns
+from superhosts.sources.frames.columns import Columns
 
 
 @compiled

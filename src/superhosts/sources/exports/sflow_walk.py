@@ -53,7 +53,7 @@ from superhosts.sources.exports.lookup import find_stream
 from superhosts.sources.exports.numbers import byte, wide, word
 from superhosts.sources.exports.packets import put_frame
 from superhosts.sources.exports.sequence import FEW_DATAGRAMS, judge
-from superhosts.sources.frames import Columns
+from superhosts.sources.frames.columns import Columns
 
 VERSION = 5
 FLOW, EXPANDED_FLOW, DISCARDED = 1, 3, 5  # kinds of samples of packets

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.durable import make_folder, read_state, write_json
+from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError
 from superhosts.sources.exports.layout import PLAN_USED, USED
 from superhosts.sources.exports.registry import Registry, StreamKey
@@ -74,7 +75,9 @@ class TemplateFile:
         except OSError as error:
             if not self._has_failed:
                 reason = error.strerror or error
-                self._warn(f"{self._path}: templates cannot be kept for the next start: {reason}")
+                self._warn(
+                    Notice(f"{self._path}: templates cannot be kept for the next start: {reason}", "trouble", WARNING)
+                )
             self._has_failed = True
         self._pause = max(PAUSE, BUSY * (self._clock() - started))
 

@@ -1,46 +1,346 @@
-"""From the first byte of a frame to its outermost IP header, for every kind of link."""
+"""From the first byte of a frame to its outermost IP header, for every link type.
+
+A link is a number: a kind, which says what code reads the frame, and up to three small numbers for it. So types that
+differ by lengths alone share their code, and one more of them is one more line in `_LINKS`.
+
+Between a link's header and IP there may be VLAN and switch tags, MPLS, PPPoE and PPP, LLC and SNAP, in any stacking. A
+function `behind_…` returns where the IP header should start, or minus the counter of a frame without one. Where a frame
+says "IP", the version nibble of the header decides which one; tags and link types that claim another version are common
+in the wild. After MPLS nothing names the payload, so the nibble alone decides there too, as in routers.
+
+Of IEEE 802.11, data frames count, with and without QoS, between any kinds of stations. Those that are encrypted carry
+no IP that anybody could see, nor do fragments after the first. An aggregate (A-MSDU) holds several packets, each in a
+subframe with a small header of its own.
+
+Bytes are read through an unsigned index, because a signed one makes numba test for negative values, and then LLVM no
+longer merges four byte loads into one.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from superhosts.jit.compiled import compiled
-from superhosts.sources.frames.ethertypes import (
-    behind_ethernet,
-    behind_hdlc,
-    behind_labels,
-    behind_ppp,
-    behind_type,
-)
-from superhosts.sources.frames.linktypes import (
-    DOCSIS,
-    ETHERNET,
-    FDDI,
-    FIRST_WRAPPED,
-    FRAME_RELAY,
-    HEADER_SHIFT,
-    KIND,
-    LABELS,
-    LLC,
-    NFLOG,
-    NULL,
-    PFLOG,
-    PKTAP,
-    PLACE_SHIFT,
-    PPI,
-    PPP,
-    PPPOE,
-    RADIOTAP,
-    RAW,
-    SKIP_SHIFT,
-    SUBFRAME,
-    TOKEN_RING,
-    TYPED,
-    UNSUPPORTED,
-    WIRELESS,
-    link_of,
-)
-from superhosts.sources.frames.reading import Bytes, big, byte, half, little, little_half
-from superhosts.sources.frames.tally import NOT_IP, TRUNCATED, UNSUPPORTED_LINK
-from superhosts.sources.frames.wireless import behind_radio, behind_wireless, is_aggregate, is_padded
+from superhosts.sources.frames.columns import NOT_IP, TRUNCATED, UNSUPPORTED_LINK
+
+Bytes = NDArray[np.uint8]
+
+
+@compiled
+def byte(block: Bytes, at: int) -> int:
+    """One byte, as a wide integer."""
+    return np.int64(block[np.uint64(at)])  # type: ignore[return-value]
+
+
+@compiled
+def little(block: Bytes, at: int) -> int:
+    """Four bytes as an unsigned number, least significant first."""
+    return byte(block, at) | byte(block, at + 1) << 8 | byte(block, at + 2) << 16 | byte(block, at + 3) << 24
+
+
+@compiled
+def big(block: Bytes, at: int) -> int:
+    """Four bytes in network order."""
+    return byte(block, at) << 24 | byte(block, at + 1) << 16 | byte(block, at + 2) << 8 | byte(block, at + 3)
+
+
+@compiled
+def swapped(value: int) -> int:
+    """Four bytes in the other order."""
+    return (value & 0xFF) << 24 | (value & 0xFF00) << 8 | value >> 8 & 0xFF00 | value >> 24
+
+
+@compiled
+def half(block: Bytes, at: int) -> int:
+    """Two bytes in network order."""
+    return byte(block, at) << 8 | byte(block, at + 1)
+
+
+@compiled
+def little_half(block: Bytes, at: int) -> int:
+    """Two bytes, least significant first."""
+    return byte(block, at) | byte(block, at + 1) << 8
+
+
+# How a frame starts, behind the bytes that are skipped. Zero is an unsupported link type.
+UNSUPPORTED, ETHERNET, RAW, NULL, TYPED, LLC, LABELS = 0, 1, 2, 3, 4, 5, 6
+PPP, PPPOE, FRAME_RELAY, FDDI, TOKEN_RING, DOCSIS, NFLOG, PFLOG = 7, 8, 9, 10, 11, 12, 13, 14
+# These are read in two steps: something else is inside, or several packets are.
+WIRELESS, RADIOTAP, PRISM, AVS, PPI, PKTAP, SUBFRAME = 32, 33, 34, 35, 36, 37, 38
+FIRST_WRAPPED = WIRELESS
+KIND, SKIP_SHIFT, PLACE_SHIFT, HEADER_SHIFT = 0xFF, 8, 16, 24
+
+
+def _skip(count: int, kind: int) -> int:
+    """A frame of this kind behind some bytes that say nothing of its content."""
+    return kind | count << SKIP_SHIFT
+
+
+def _typed(place: int, header: int, kind: int = TYPED) -> int:
+    """A header with an EtherType at `place`. As kind ETHERNET, that may be a length, too."""
+    return kind | place << PLACE_SHIFT | header << HEADER_SHIFT
+
+
+_LINKS = {
+    0: NULL,
+    1: ETHERNET,
+    6: TOKEN_RING,
+    9: PPP,
+    10: FDDI,
+    12: RAW,
+    14: RAW,
+    50: PPP,
+    51: PPPOE,
+    100: LLC,
+    101: RAW,
+    104: _typed(2, 4),
+    105: WIRELESS,
+    107: FRAME_RELAY,
+    108: NULL,
+    109: _skip(12, RAW),
+    113: _typed(14, 16),
+    117: PFLOG,
+    119: PRISM,
+    122: _skip(16, LLC),
+    127: RADIOTAP,
+    138: _typed(16, 18),
+    143: DOCSIS,
+    149: PKTAP,  # Apple's own number for it, before it had one
+    163: AVS,
+    166: _skip(1, PPP),
+    192: PPI,
+    204: _skip(1, PPP),
+    205: _skip(1, _typed(2, 4)),
+    206: _skip(1, FRAME_RELAY),
+    219: LABELS,
+    228: RAW,
+    229: RAW,
+    239: NFLOG,
+    242: _typed(40, 44),
+    258: PKTAP,
+    276: _typed(0, 20),
+    281: _typed(16, 18, ETHERNET),
+    282: _skip(4, ETHERNET),
+    284: _typed(16, 18, ETHERNET),
+    285: _typed(20, 22, ETHERNET),
+}
+
+_NAMES = {
+    7: "ARCNET",
+    8: "SLIP",
+    19: "ATM",
+    147: "user 0",
+    187: "Bluetooth HCI",
+    189: "USB, Linux",
+    195: "IEEE 802.15.4",
+    201: "Bluetooth HCI with direction",
+    220: "USB, Linux, padded",
+    227: "CAN",
+    247: "InfiniBand",
+    249: "USB, Windows",
+    253: "netlink",
+}
+
+_TABLE = np.zeros(max(_LINKS) + 1, np.int64)
+_TABLE[list(_LINKS)] = list(_LINKS.values())
+
+
+@compiled
+def link_of(link_type: int) -> int:
+    """Return how frames of a link type of the capture formats start; UNSUPPORTED if it is not supported."""
+    if link_type < 0 or link_type >= len(_TABLE):
+        return UNSUPPORTED
+    return _TABLE[link_type]  # type: ignore[no-any-return]
+
+
+def unsupported(link_type: int) -> str:
+    """Return the message for a link type that is not supported."""
+    name = f" ({_NAMES[link_type]})" if link_type in _NAMES else ""
+    return (
+        f"link type {link_type}{name} is not supported; "
+        "Ethernet, raw IP, Linux cooked, BSD null and loop, IEEE 802.11, PPP, HDLC, Frame Relay and others are"
+    )
+
+
+@compiled
+def is_tag(kind: int) -> bool:
+    """Return True if an EtherType announces a VLAN tag."""
+    return kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200
+
+
+@compiled
+def behind_labels(block: Bytes, at: int, end: int) -> int:
+    """Return where an MPLS label stack ends."""
+    while end - at >= 4:
+        at += 4
+        if byte(block, at - 2) & 1:
+            return at
+    return -TRUNCATED
+
+
+@compiled
+def behind_ppp(block: Bytes, at: int, end: int) -> int:
+    """Return where the IP header after a PPP protocol field starts."""
+    if end - at < 2:
+        return -TRUNCATED
+    protocol = half(block, at)
+    at += 2
+    if protocol & 0x100:  # an odd first byte is the whole field, compressed
+        protocol >>= 8
+        at -= 1
+    if protocol == 0x21 or protocol == 0x57:
+        return at
+    if protocol == 0x281 or protocol == 0x283:
+        return behind_labels(block, at, end)
+    return -NOT_IP
+
+
+@compiled
+def behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
+    """Return where the IP header starts, given the EtherType `kind` (or the length) before `at`."""
+    while True:
+        if kind == 0x0800 or kind == 0x86DD:
+            return at
+        if is_tag(kind):
+            if end - at < 4:
+                return -TRUNCATED
+            kind = half(block, at + 2)
+            at += 4
+        elif kind == 0xDADA:  # the tag of a Marvell switch: two zeros, four bytes, the next type
+            if end - at < 8:
+                return -TRUNCATED
+            kind = half(block, at + 6)
+            at += 8
+        elif kind == 0x8847 or kind == 0x8848:
+            return behind_labels(block, at, end)
+        elif kind == 0x8864:
+            return behind_ppp(block, at + 6, end)
+        elif kind < 0x0600:  # a length: LLC follows
+            if end - at < 3:
+                return -TRUNCATED
+            service = half(block, at) << 8 | byte(block, at + 2)
+            if service == 0x060603:
+                return at + 3
+            if service != 0xAAAA03:
+                return -NOT_IP
+            if end - at < 8:
+                return -TRUNCATED
+            organisation = half(block, at + 3) << 8 | byte(block, at + 5)
+            if organisation != 0 and organisation != 0xF8:  # 0000f8: bridged, 802.1H
+                return -NOT_IP
+            kind = half(block, at + 6)
+            at += 8
+            if kind < 0x0600:
+                return -NOT_IP
+        else:
+            return -NOT_IP
+
+
+@compiled
+def behind_ethernet(block: Bytes, at: int, end: int) -> int:
+    """Return where the IP header of the Ethernet frame at `at` starts."""
+    if end - at < 14:
+        return -TRUNCATED
+    return behind_type(block, at + 14, end, half(block, at + 12))
+
+
+@compiled
+def behind_hdlc(block: Bytes, at: int, end: int) -> int:
+    """Return where the IP header of a PPP frame starts: with HDLC's address and control, without, or Cisco's HDLC."""
+    if end - at < 1:
+        return -TRUNCATED
+    first = byte(block, at)
+    if first == 0x0F or first == 0x8F:
+        if end - at < 4:
+            return -TRUNCATED
+        kind = half(block, at + 2)
+        return behind_type(block, at + 4, end, kind) if kind >= 0x0600 else -NOT_IP
+    if first == 0xFF:
+        at += 2
+    elif first == 0x03:  # a direction stood in place of the address
+        at += 1
+    return behind_ppp(block, at, end)
+
+
+MOST_SUBFRAMES = 1024  # of a frame; the standard's longest aggregate holds 700 of the shortest
+_PADDED = 0x20  # a radiotap flag: the header is padded to a multiple of four
+_AVS_COOKIE = 0x80211
+
+
+@compiled
+def behind_radio(block: Bytes, at: int, end: int, kind: int) -> int:
+    """Return where the 802.11 frame behind a radio's header starts."""
+    if end - at < 8:
+        return -TRUNCATED
+    if kind == RADIOTAP:
+        length = little_half(block, at + 2)
+    elif kind == AVS or (kind == PRISM and big(block, at) >> 12 == _AVS_COOKIE):
+        length = big(block, at + 4)
+    else:  # Prism, in the byte order of the machine
+        length = little(block, at + 4)
+        if length > 0xFFFF:
+            length = big(block, at + 4)
+    if length < 8:
+        return -NOT_IP
+    return at + length if length <= end - at else -TRUNCATED
+
+
+@compiled
+def is_padded(block: Bytes, at: int, behind: int) -> bool:
+    """Return True if the radiotap header between both places says that the 802.11 header is padded."""
+    words = at + 4
+    present = little(block, words)
+    while words < behind - 8 and little(block, words) >> 31:
+        words += 4
+    field = words + 4  # behind the words that say which fields are present
+    if not present & 2:
+        return False
+    if present & 1:  # a time of eight bytes comes first, at a multiple of eight
+        field += -(field - at) % 8 + 8
+    return field < behind and byte(block, field) & _PADDED != 0
+
+
+@compiled
+def behind_wireless(block: Bytes, at: int, end: int, padded: bool) -> int:
+    """Return where the payload of the 802.11 frame at `at` starts."""
+    if end - at < 2:
+        return -TRUNCATED
+    kind, flags = byte(block, at), byte(block, at + 1)
+    if kind & 0x0F != 0x08 or kind & 0x40 or flags & 0x40:  # no data frame, one without data, encrypted
+        return -NOT_IP
+    length = 30 if flags & 3 == 3 else 24
+    if kind & 0x80:  # QoS, and an HT control field behind it
+        length += 6 if flags & 0x80 else 2
+    if padded:
+        length += -length % 4
+    if length > end - at:
+        return -TRUNCATED
+    return -NOT_IP if byte(block, at + 22) & 0x0F else at + length
+
+
+@compiled
+def is_aggregate(block: Bytes, at: int) -> bool:
+    """Return True if the 802.11 data frame at `at`, whose header is whole, holds subframes."""
+    place = at + (30 if byte(block, at + 1) & 3 == 3 else 24)
+    return byte(block, at) & 0x80 != 0 and byte(block, place) & 0x80 != 0
+
+
+@compiled
+def subframe_end(block: Bytes, at: int, end: int) -> int:
+    """Return where the subframe at `at` ends, by its own length, as far as it was captured."""
+    return min(at + 14 + half(block, at + 12), end) if end - at >= 14 else end
+
+
+@compiled
+def next_subframe(block: Bytes, at: int, end: int) -> int:
+    """Return where the subframe behind the one at `at` starts, 0 if there is no other."""
+    if end - at < 14:
+        return 0
+    length = 14 + half(block, at + 12)
+    behind = at + length + -length % 4
+    return behind if end - behind >= 14 else 0  # fewer bytes are a checksum
+
 
 _BRIDGED = 0x0080C2  # the organisation of bridged frames, RFC 2427
 _PAYLOAD = 9  # an attribute of NFLOG

@@ -1,7 +1,9 @@
-"""One ring as a source. A name of several interfaces, or of several readers, opens several sources.
+"""`live:eth0`: the grammar of these names, the interfaces of this machine, and one ring as a source.
+
+A name of several interfaces, or of several readers, opens several sources.
 
 So every ring has a thread of its own, which only moves packets from the ring to columns: a ring needs ten times the
-memory of columns for as many packets. What waits there for the windows is bounded (`ahead.py`).
+memory of columns for as many packets. What waits there for the windows is bounded (`readers.py`).
 
 An interface that goes down, or vanishes, does not end the run: a warning says so, and the capture goes on when the
 interface is there again, even if it was made anew under the same name.
@@ -9,34 +11,173 @@ interface is there again, even if it was made anew under the same name.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import socket
+import struct
+import threading
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.stopwatch import measured
 from superhosts.core.text import printable
-from superhosts.errors import InputError
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
-from superhosts.sources.columns import ColumnLender
-from superhosts.sources.frames import (
+from superhosts.core.units import parse_size
+from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.sources.base import CLOCKS, PACE, PLAIN, Clocks, Pace, Scheme, Source, SourceCounters, Wants
+from superhosts.sources.frames.columns import (
     PACKETS,
     TALLY_SLOTS,
     TIME,
     WANTS,
+    ColumnLender,
     Columns,
     start_walk,
     take,
     wants_of,
 )
-from superhosts.sources.kinds import Scheme
 from superhosts.sources.livecapture import bpf
-from superhosts.sources.livecapture.interfaces import has_ethernet_headers, index_of, interface_names, is_up
-from superhosts.sources.livecapture.losses import Losses
-from superhosts.sources.livecapture.naming import ANY, SNAP, TUNNEL_SNAP, WORD, Capturing, parse_name
-from superhosts.sources.livecapture.ringwalk import DAMAGED, PLACE_SLOTS, Layout, walk_ring
-from superhosts.sources.livecapture.sockets import RETIRE, Fanout, Ring, RingOptions, open_socket
-from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
+from superhosts.sources.livecapture.ring import (
+    ARPHRD_ETHER,
+    ARPHRD_LOOPBACK,
+    DAMAGED,
+    IFF_UP,
+    PLACE_SLOTS,
+    RETIRE,
+    SIOCGIFFLAGS,
+    SIOCGIFHWADDR,
+    Fanout,
+    Layout,
+    Ring,
+    RingOptions,
+    open_socket,
+    walk_ring,
+)
+
+WORD = "live"
+ANY = "any"  # all interfaces
+EXAMPLE = "live:eth0, live:eth0,eth1 or live:any"
+RING, SNAP, TUNNEL_SNAP = "64MiB", 128, 256
+LEAST_RING, MOST_RING = 256 << 10, 4 << 30
+LEAST_SNAP, MOST_SNAP = 64, 65_535
+MOST_READERS = 64
+WORDS = ("ring", "snap", "readers", "promisc")
+
+
+@dataclass(frozen=True)
+class Capturing:
+    """Which interfaces are captured, and how."""
+
+    interfaces: tuple[str, ...]
+    ring: int  # bytes, of each reader
+    snap: int | None = None  # bytes of each packet; None: enough for headers
+    readers: int = 1  # of each interface
+    promisc: bool = True  # also packets that are not for this machine
+
+
+def parse_name(text: str) -> Capturing:
+    """Read the name of an input; UsageError if it makes no sense."""
+    names, _, query = text.removeprefix(f"{WORD}:").partition("?")
+    interfaces = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+    if not all(interfaces):
+        raise UsageError(f"{printable(text)}: write it like {EXAMPLE}")
+    if ANY in interfaces and len(interfaces) > 1:
+        raise UsageError(f"{printable(text)}: any is all interfaces; name it alone")
+    words = dict(parse_qsl(query, keep_blank_values=True))
+    for word in words:
+        if word not in WORDS:
+            raise UsageError(f"{printable(text)}: unknown word {word!r}; use {', '.join(WORDS)}")
+    ring, promisc = words.get("ring", RING), words.get("promisc", "yes")
+    try:
+        size = parse_size(ring)
+    except SuperhostsError as error:
+        raise UsageError(f"{printable(text)}: ring={ring}: {error}") from None
+    if not LEAST_RING <= size <= MOST_RING:
+        raise UsageError(f"{printable(text)}: ring={ring}: from 256KiB to 4GiB")
+    if promisc not in ("yes", "no"):
+        raise UsageError(f"{printable(text)}: promisc={promisc}: yes or no")
+    snap = None if "snap" not in words else _whole(text, "snap", words["snap"], LEAST_SNAP, MOST_SNAP)
+    readers = _whole(text, "readers", words.get("readers", "1"), 1, MOST_READERS)
+    return Capturing(interfaces, size, snap, readers, promisc == "yes")
+
+
+def _whole(text: str, word: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+        raise UsageError(f"{printable(text)}: {word}={value}: a whole number from {least} to {most}")
+    return int(value)
+
+
+MOST_NOTES = 4096
+
+
+class Losses:
+    """Notes of losses. One thread notes, others ask. If there are very many notes, neighbours become one."""
+
+    def __init__(self, most: int = MOST_NOTES) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._notes: deque[tuple[int, int]] = deque()  # time, packets
+
+    def add(self, time: int, packets: int) -> None:
+        """Note packets that were lost at about this time."""
+        with self._lock:
+            self._notes.append((time, packets))
+            if len(self._notes) > self._most:
+                notes = list(self._notes)
+                self._notes = deque((b[0], a[1] + b[1]) for a, b in zip(notes[::2], notes[1::2], strict=False))
+                self._notes.extend(notes[len(notes) & ~1 :])
+
+    def between(self, start: int, end: int) -> int:
+        """Return the packets that were lost from one time on and before another."""
+        with self._lock:
+            return sum(packets for time, packets in self._notes if start <= time < end)
+
+    def forget(self, before: int) -> None:
+        """Forget what was lost before a time: nobody asks for it any more."""
+        with self._lock:
+            while self._notes and self._notes[0][0] < before:
+                self._notes.popleft()
+
+
+def interface_names() -> list[str]:
+    """Return the names of all interfaces."""
+    return [name for _, name in socket.if_nameindex()]
+
+
+def index_of(name: str) -> int | None:
+    """Return the kernel's number of an interface; None if there is none of this name."""
+    with contextlib.suppress(OSError):
+        return socket.if_nametoindex(name)
+    return None
+
+
+def is_up(name: str) -> bool:
+    """Return True if an interface is there and switched on."""
+    answer = _ask(name, SIOCGIFFLAGS)
+    return answer is not None and bool(answer & IFF_UP)
+
+
+def has_ethernet_headers(name: str) -> bool:
+    """Return True if frames of an interface begin with an Ethernet header."""
+    return _ask(name, SIOCGIFHWADDR) in (ARPHRD_ETHER, ARPHRD_LOOPBACK)
+
+
+def _ask(name: str, request: int) -> int | None:
+    """Return the first number of an answer about an interface; None if it is gone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, request, struct.pack("16s24x", name.encode()[:15]))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+    return int(struct.unpack_from("H", answer, 16)[0])
+
 
 BLOCK_PACKETS = 131_072
 CHECKED = 1.0  # seconds between two looks for an interface that is gone

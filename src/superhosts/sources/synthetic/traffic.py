@@ -3,7 +3,7 @@
 A flow is one distinct (inner host, outer peer) pair of a window. A window has exactly `flows` of them and exactly
 `packets` packets, at least one per flow. What the flows look like:
 
-* Inner hosts have a heavy tail of peers (`model.py`), and exactly `super_hosts` of them have 1024 or more.
+* Inner hosts have a heavy tail of peers (below), and exactly `super_hosts` of them have 1024 or more.
 * Ordinary hosts choose most of their peers among popular servers (Zipf), so that some outer hosts have very many inner
   peers too; busy inner servers are called by users from some thousand networks, some of them larger than others.
 * Among the super hosts are scanners that sweep address ranges, scanners that probe at random, and victims of floods
@@ -14,27 +14,452 @@ A flow is one distinct (inner host, outer peer) pair of a window. A window has e
 Counts are per window. With both families one third of everything is IPv6. Windows are aligned to the epoch, as the
 rest of the package cuts them. Hosts keep their addresses from window to window, scanners and victims do not.
 
+Sizes. The number of hosts with at least x peers follows a bounded Pareto law, S·((x/θ)^−a − q)/(1 − q) with a = 1.05,
+θ = 1024, q = (cap/θ)^−a and cap = 200 000, S being the number of super hosts asked for. Sizes are drawn one per stratum
+of that law (the i-th largest host from the i-th S-th part), so that exactly S hosts reach θ, whatever the seed. The law
+goes on below θ as far as the flows last, and the remaining flows belong to small hosts of 1 to 256 peers with the same
+exponent. Where the flows are too few for the whole tail, its cap comes down; where they are too few for S hosts of θ
+peers, the request is refused.
+
+Addresses. A host's rank is scattered over 2^m slots, one to one; a slot is a place in a used /24 of a used /16 (IPv6: a
+/64 of a /48, where one slot in four shares the /64 of its neighbour). The same rank keeps its address in every window,
+so that longer windows mean something; scanners and victims wear another one in each window.
+
+Random numbers of the compiled loops are hashes of a key and a counter, one sequence per host or per flow: what is drawn
+does not depend on how many threads draw it, and a loop that runs twice over the same flows draws the same numbers
+without storing them.
+
 Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `packet_blocks`.
 Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packet while streaming.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import Addresses, PacketBatch, PacketBlock
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
-from superhosts.sources.synthetic import loops, model
+from superhosts.jit.compiled import compiled
+
+CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see above
+CLIENT_BLOCKS = 4096  # /16 networks in which ordinary outer hosts live
+PIECE = 64  # packets of a flow that travel as one train; longer flows come back several times in the window
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31, _S32, _S16, _S24 = (np.uint64(shift) for shift in (27, 30, 31, 32, 16, 24))
+_LOW16 = np.uint64(0xFFFF)
+_UNIT = 2.0**-53
+_S11 = np.uint64(11)
+
+
+@compiled
+def mix(x: np.uint64) -> np.uint64:
+    """Scramble 64 bits, one to one."""
+    x = (x ^ (x >> _S30)) * _MIX_1
+    x = (x ^ (x >> _S27)) * _MIX_2
+    return x ^ (x >> _S31)
+
+
+@compiled
+def allowed(address: np.uint64, outside: NDArray[np.uint64]) -> bool:
+    """Return True if an IPv4 address may be an outer host: unicast, not loopback, not of the monitored network."""
+    octet = address >> _S24
+    return bool(
+        octet >= np.uint64(1)
+        and octet <= np.uint64(223)
+        and octet != np.uint64(127)
+        and (address >> outside[1]) != outside[0]
+    )
+
+
+@compiled
+def draw_peers(
+    hosts: tuple[int, int],
+    offsets: NDArray[np.int64],
+    kinds: NDArray[np.uint8],
+    blocks: NDArray[np.uint32],
+    outside: NDArray[np.uint64],
+    peers: NDArray[np.uint32],
+) -> None:
+    """Draw distinct outer peers for the hosts of a range; host h owns peers[offsets[h]:offsets[h + 1]].
+
+    `outside` holds the monitored network >> its host bits, those host bits, the number of popular servers, the key.
+    """
+    log_servers = np.log(float(outside[2]))
+    largest = 1
+    for host in range(hosts[0], hosts[1]):
+        largest = max(largest, offsets[host + 1] - offsets[host])
+    slots = 4
+    while slots < 2 * largest:
+        slots *= 2
+    table = np.empty(slots, np.uint32)  # the peers of the present host, to keep them distinct; 0 is a free slot
+    for host in range(hosts[0], hosts[1]):
+        first, last, kind = offsets[host], offsets[host + 1], kinds[host]
+        state = mix(outside[3] + np.uint64(host) * _GOLDEN)
+        if kind == SWEEP:  # addresses one after the other: distinct by construction
+            address = (np.uint64(blocks[state % np.uint64(CLIENT_BLOCKS)]) << _S16) | (mix(state) & _LOW16)
+            for flow in range(first, last):
+                while not allowed(address, outside):
+                    address = ((address | _LOW16) + np.uint64(1)) & np.uint64(0xFFFFFFFF)
+                peers[flow] = address
+                address = (address + np.uint64(1)) & np.uint64(0xFFFFFFFF)
+            continue
+        slots = 4
+        while slots < 2 * (last - first):
+            slots *= 2
+        table[:slots] = 0
+        mask = np.uint64(slots - 1)
+        popular = 0.7 if kind == CLIENT else 0.1 if kind == SERVER else 0.0
+        for flow in range(first, last):
+            tries = 0
+            while True:
+                tries += 1
+                state += _GOLDEN
+                random = mix(state)
+                choice = float(random >> _S11) * _UNIT
+                state += _GOLDEN
+                random = mix(state)
+                if kind >= PROBE or tries > 64:  # any address at all
+                    address = random >> _S32
+                elif choice < popular and tries <= 4:
+                    # Rank uniform on a logarithmic scale: Zipf with exponent 1. Odd multiples scatter the ranks over
+                    # 256 networks of sixteen /24 each.
+                    rank = np.uint64(np.exp(choice / popular * log_servers))
+                    place = (rank * np.uint64(0x5BD1E995)) & np.uint64(0xFFFFF)
+                    address = (np.uint64(blocks[place & np.uint64(255)]) << _S16) | (place >> np.uint64(8))
+                else:  # some networks hold more users than others
+                    spread = float(random >> _S11) * _UNIT
+                    block = blocks[int(spread * spread * CLIENT_BLOCKS)]
+                    address = (np.uint64(block) << _S16) | (mix(random) & _LOW16)
+                if not allowed(address, outside):
+                    continue
+                slot = (address * _MIX_1 >> _S32) & mask
+                while table[slot] != 0 and table[slot] != address:
+                    slot = (slot + np.uint64(1)) & mask
+                if table[slot] == 0:
+                    table[slot] = address
+                    peers[flow] = address
+                    break
+
+
+@compiled
+def packet_counts(
+    offsets: NDArray[np.int64], kinds: NDArray[np.uint8], packets: int, key: np.uint64
+) -> NDArray[np.int32]:
+    """Packets of each flow: at least one, `packets` in all, heavy-tailed; flows of scanners and victims have one."""
+    flows = offsets[-1]
+    counts = np.ones(flows, np.int32)
+    extra = packets - flows
+    total = 0.0
+    for turn in range(2):  # once for the sum of the weights, once to share the packets out in proportion
+        given, reached = 0, 0.0
+        for host in range(len(kinds)):
+            if kinds[host] >= SWEEP:
+                continue
+            for flow in range(offsets[host], offsets[host + 1]):
+                uniform = float(mix(key + np.uint64(flow) * _GOLDEN) >> _S11) * _UNIT
+                reached += 1.0 / (uniform + 1e-5) - 0.99999
+                if turn == 1:  # rounding the running sum keeps the whole exact
+                    share = min(int(reached / total * extra), extra)
+                    counts[flow] += share - given
+                    given = share
+        if turn == 0:
+            total = reached
+    if total == 0.0:  # only scanners and victims: share evenly
+        for flow in range(flows):
+            counts[flow] += extra // flows + (1 if flow < extra % flows else 0)
+    return counts
+
+
+@compiled
+def interleave(pieces: NDArray[np.uint32], left: NDArray[np.int32], active: int, key: np.uint64) -> NDArray[np.uint32]:
+    """Put packets in the order of a link: bursts of `active` flows at a time; a flow that ends makes room for the next.
+
+    `pieces` says which flow starts next, `left` how many packets each flow still has (used up here).
+    """
+    order = np.empty(left.sum(), np.uint32)
+    active = min(active, len(pieces))
+    flows = np.empty(active, np.uint32)
+    waiting = np.empty(active, np.int64)
+    for slot in range(active):
+        flow = pieces[slot]
+        flows[slot], waiting[slot] = flow, min(PIECE, left[flow])
+        left[flow] -= waiting[slot]
+    following, written, state = active, 0, key
+    while active > 0:
+        state += _GOLDEN
+        random = mix(state)
+        slot = int(((random >> _S32) * np.uint64(active)) >> _S32)
+        burst = 1
+        while burst < waiting[slot] and random & np.uint64(1):
+            burst += 1
+            random >>= np.uint64(1)
+        order[written : written + burst] = flows[slot]
+        written += burst
+        waiting[slot] -= burst
+        if waiting[slot] == 0:
+            if following < len(pieces):
+                flow = pieces[following]
+                following += 1
+                flows[slot], waiting[slot] = flow, min(PIECE, left[flow])
+                left[flow] -= waiting[slot]
+            else:
+                active -= 1
+                flows[slot], waiting[slot] = flows[active], waiting[active]
+    return order
+
+
+@compiled
+def insert_rows(
+    rows: NDArray[np.uint64], table: NDArray[np.int32], kept: NDArray[np.uint64], count: int, ids: NDArray[np.int32]
+) -> int:
+    """Add rows to a hash set of `count` rows in `kept`; ids[i] is where row i stands there. Returns the new count."""
+    mask = np.uint64(len(table) - 1)
+    width = rows.shape[1]
+    for i in range(len(rows)):
+        slot = np.uint64(width)
+        for column in range(width):
+            slot = mix(slot ^ rows[i, column])
+        slot &= mask
+        while True:
+            entry = table[slot]
+            if entry < 0:
+                table[slot] = count
+                for column in range(width):
+                    kept[count, column] = rows[i, column]
+                ids[i] = count
+                count += 1
+                break
+            same = True
+            for column in range(width):
+                same &= kept[entry, column] == rows[i, column]
+            if same:
+                ids[i] = entry
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
+
+EXPONENT = 1.05  # of the Pareto tail
+CAP = 200_000  # peers of the largest host
+SHOULDER = 256  # the tail goes down to here, flows permitting
+SMALL_CAP = 256  # largest of the small hosts
+SMALL_MEAN = float((np.arange(1, SMALL_CAP + 1) ** -EXPONENT).sum())
+
+Sizes = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The inner hosts of one window and family: peers, behaviour and slot of each, largest tail hosts first."""
+
+    sizes: Sizes
+    kinds: NDArray[np.uint8]
+    slots: Words
+
+    @property
+    def offsets(self) -> Sizes:
+        """Where each host's flows begin, and the end of the last."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
+
+
+def generator(*words: int) -> np.random.Generator:
+    """Return the random generator (PCG64) of one purpose: seed, then whatever tells the purpose from others."""
+    return np.random.Generator(np.random.PCG64(list(words)))
+
+
+def parse_inner(text: str, family: int) -> tuple[int, int]:
+    """Network address and prefix length of the monitored network, whose size must suit the model."""
+    try:
+        network: Any = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise UsageError(f"inner network {text!r}: {error}") from None
+    shortest, longest = (4, 24) if family == 4 else (16, 48)
+    if network.version != family or not shortest <= network.prefixlen <= longest:
+        raise UsageError(f"inner network {text!r}: synthetic IPv{family} traffic needs a /{shortest} to a /{longest}")
+    return int(network.network_address), int(network.prefixlen)
+
+
+def _tail_flows(supers: int, cap: float, low: float) -> float:
+    """Flows to be expected of all hosts with `low` to `cap` peers."""
+    scale = supers * THRESHOLD * EXPONENT / (EXPONENT - 1) / (1 - (cap / THRESHOLD) ** -EXPONENT)
+    return float(scale * ((THRESHOLD / low) ** (EXPONENT - 1) - (cap / THRESHOLD) ** (1 - EXPONENT)))
+
+
+def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
+    """Smallest and largest host of the tail, so that it takes nine tenths of the flows or reaches both its limits."""
+    budget = 0.9 * flows
+    if supers * THRESHOLD > budget:
+        need = int(np.ceil(supers * THRESHOLD / 0.9))
+        raise UsageError(
+            f"{counted(flows, 'flow')}: too few for {counted(supers, 'super host')}, which need at least {need:,}"
+        )
+    low = float(SHOULDER) if _tail_flows(supers, 4 * THRESHOLD, SHOULDER) <= budget else float(THRESHOLD)
+    if _tail_flows(supers, CAP, low) > budget:
+        small, large = 1.05 * THRESHOLD, float(CAP)
+        for _ in range(50):
+            middle = (small * large) ** 0.5
+            small, large = (middle, large) if _tail_flows(supers, middle, low) <= budget else (small, middle)
+        return low, small
+    small, large = 1.0, low
+    for _ in range(50):
+        middle = (small * large) ** 0.5
+        small, large = (small, middle) if _tail_flows(supers, CAP, middle) <= budget else (middle, large)
+    return large, float(CAP)
+
+
+def _tail_length(supers: int, low: float, cap: float) -> int:
+    q = (cap / THRESHOLD) ** -EXPONENT
+    return int(np.ceil(supers * ((low / THRESHOLD) ** -EXPONENT - q) / (1 - q)))
+
+
+def tail_sizes(random: np.random.Generator, supers: int, flows: int) -> Sizes:
+    """Sizes of the tail, largest strata first: exactly `supers` of them are at least THRESHOLD."""
+    if supers == 0:
+        return np.zeros(0, np.int64)
+    low, cap = tail_bounds(supers, flows)
+    q = (cap / THRESHOLD) ** -EXPONENT
+    hosts = max(supers, _tail_length(supers, low, cap))
+    part = (np.arange(hosts) + random.random(hosts)) / supers
+    sizes: Sizes = (THRESHOLD * (part * (1 - q) + q) ** (-1 / EXPONENT)).astype(np.int64)
+    sizes[:supers] = np.maximum(sizes[:supers], THRESHOLD)
+    sizes[supers:] = np.clip(sizes[supers:], 1, THRESHOLD - 1)
+    # One draw of the largest host can outweigh the plan: keep a twentieth of the flows for small hosts all the same.
+    room = flows - flows // 20
+    sizes = sizes[: max(supers, int(np.searchsorted(np.cumsum(sizes), room, side="right")))]
+    if sizes.sum() > room:
+        above = sizes - THRESHOLD
+        sizes = THRESHOLD + (above * ((room - supers * THRESHOLD) / above.sum())).astype(np.int64)
+    return sizes
+
+
+def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
+    """Sizes of at most `most` small hosts that have `flows` flows together."""
+    drawn: list[Sizes] = []
+    left = flows
+    while left > 0:
+        uniform = 1.0 - random.random(int(left / SMALL_MEAN * 1.05) + 64)
+        sizes = np.minimum(uniform ** (-1 / EXPONENT), SMALL_CAP).astype(np.int64)
+        reached = np.cumsum(sizes)
+        end = int(np.searchsorted(reached, left))
+        if end < len(sizes):
+            sizes = sizes[: end + 1]
+            sizes[end] -= reached[end] - left
+        drawn.append(sizes)
+        left -= int(sizes.sum())
+    small = np.concatenate([np.zeros(0, np.int64), *drawn])
+    if len(small) > most:  # a narrow inner network: fewer hosts, with more peers each
+        if most < 1 or flows > most * (THRESHOLD // 2):
+            raise UsageError(
+                f"the inner network is too small for {counted(flows, 'flow')} of small hosts; take a wider one"
+            )
+        small = np.full(most, flows // most)
+        small[: flows % most] += 1
+    return small
+
+
+def slot_bits(supers: int, flows: int, host_bits: int) -> int:
+    """Bits of the slots that addresses are taken from, the same for all windows of a traffic; many stay free."""
+    hosts, rest = 0, float(flows)
+    if supers:
+        low, cap = tail_bounds(supers, flows)
+        hosts = _tail_length(supers, low, cap)
+        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
+        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
+    hosts += int(rest / SMALL_MEAN)
+    return min(host_bits, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
+
+
+def kinds_of(sizes: Sizes, supers: int) -> NDArray[np.uint8]:
+    """What hosts do: among super hosts 1 in 16 sweeps, 1 in 16 probes at random, 1 in 16 is a victim of floods."""
+    rank = np.arange(len(sizes))
+    kinds = np.where((sizes >= SHOULDER) & (rank % 3 != 0), SERVER, CLIENT).astype(np.uint8)
+    for kind, place in ((SWEEP, 2), (VICTIM, 6), (PROBE, 10)):
+        kinds[place:supers:16] = kind
+    return kinds
+
+
+def scatter(numbers: Words, bits: int, key: int) -> Words:
+    """Permute the numbers below 2^bits."""
+    mask, shift = np.uint64((1 << bits) - 1), np.uint64(max(1, bits // 2))
+    for turn in range(3):
+        word = (key * (2 * turn + 3) * 0x9E3779B97F4A7C15) % (1 << 64)
+        numbers = (numbers * np.uint64(word | 1) + np.uint64(word >> 7)) & mask
+        numbers = numbers ^ (numbers >> shift)
+    return numbers
+
+
+def inner_addresses_4(slots: Words, bits: int, network: tuple[int, int], key: int) -> NDArray[np.uint32]:
+    """IPv4 addresses of slots: at first 128 hosts in each of sixteen /24 of some /16, denser where that is too few."""
+    host_bits = 32 - network[1]
+    most_sites, most_subnets = max(0, host_bits - 16), min(8, host_bits - 8)
+    low = min(7, bits)
+    middle = min(4, bits - low, most_subnets)
+    sites = min(bits - low - middle, most_sites)
+    middle = min(most_subnets, bits - low - sites)
+    low = bits - sites - middle
+    last = (slots & np.uint64((1 << low) - 1)) + np.uint64(low < 8)
+    site = scatter(slots >> np.uint64(low + middle), most_sites, key)
+    subnet = (slots >> np.uint64(low)) & np.uint64((1 << middle) - 1)
+    subnet = (subnet + site * np.uint64(37)) & np.uint64((1 << most_subnets) - 1)
+    address: Words = np.uint64(network[0]) | (site << np.uint64(16)) | (subnet << np.uint64(8)) | last
+    return address.astype(np.uint32)
+
+
+def inner_addresses_6(slots: Words, bits: int, network: tuple[int, int], key: int) -> Words:
+    """IPv6 addresses of slots: 64 subnets in each used /48, random interface identifiers."""
+    subnet_bits = 64 - network[1]
+    shares = (slots & np.uint64(3)) == np.uint64(3)
+    place = slots - shares.astype(np.uint64)
+    if 6 < bits <= subnet_bits - 10:
+        place = (scatter(place >> np.uint64(6), subnet_bits - 16, key) << np.uint64(16)) | (place & np.uint64(63))
+    low = (_mix(slots + np.uint64(key)) & np.uint64(2**64 - 4)) | (slots & np.uint64(3))
+    return np.stack([np.uint64(network[0] >> 64) | place, low], axis=1)
+
+
+def outer_addresses_6(peers: NDArray[np.uint32], network: tuple[int, int]) -> Words:
+    """IPv6 addresses of outer hosts that were drawn as 32-bit numbers, one to one and outside the inner network."""
+    number = peers.astype(np.uint64)
+    top = 0x2A if network[0] >> 120 != 0x2A else 0x26
+    high = (
+        np.uint64(top << 56)
+        | ((number >> np.uint64(16)) << np.uint64(40))
+        | ((number >> np.uint64(8)) & np.uint64(255))
+    )
+    return np.stack([high, _mix(number)], axis=1)
+
+
+def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -> NDArray[np.uint32]:
+    """Choose /16 networks in which outer hosts live, most popular first; none of them touches the inner network."""
+    blocks = np.arange(1 << 8, 224 << 8, dtype=np.uint32)
+    free = ((blocks >> 8) != 127) & ((blocks >> 8) != 10)
+    if network is not None:
+        shift = max(0, 16 - network[1])
+        free &= (blocks >> shift) != (network[0] >> 16 >> shift)
+    return random.permutation(blocks[free])[:CLIENT_BLOCKS]
+
+
+def _mix(numbers: Words) -> Words:
+    """Scramble 64-bit numbers, one to one (the array form of `loops.mix`)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
 
 BLOCK = 1 << 17  # packets yielded together
 ACTIVE = 1024  # flows under way at a time
@@ -98,7 +523,7 @@ class Traffic:
 
     def network(self, family: int) -> tuple[int, int]:
         """Address and prefix length of the monitored network."""
-        return model.parse_inner(self.inner if family == 4 else self.inner6, family)
+        return parse_inner(self.inner if family == 4 else self.inner6, family)
 
     def share(self, family: int) -> Share:
         """What a family gets of each window: all, or with both families one third for IPv6 and the rest for IPv4."""
@@ -160,7 +585,7 @@ class _Stream:
         plan = _plan(traffic, window, family)
         self.traffic, self.family = traffic, family
         self.start = traffic.first_window + window * traffic.window_seconds * SECOND
-        self.random = model.generator(traffic.seed, _PACKETS, family, window)
+        self.random = generator(traffic.seed, _PACKETS, family, window)
         self.order = _order_packets(traffic, window, family, plan, order)
         self.peers = _draw_peers(traffic, window, family, plan)
         self.host_of = np.repeat(np.arange(len(plan.sizes), dtype=np.uint32), plan.sizes)
@@ -201,45 +626,45 @@ def _one_family(traffic: Traffic, family: int | None) -> int:
 def _bits(traffic: Traffic, family: int) -> int:
     """Bits of the slots from which the inner hosts of a family take their addresses."""
     share, length = traffic.share(family), traffic.network(family)[1]
-    return model.slot_bits(share.super_hosts, share.flows, (32 if family == 4 else 64) - length)
+    return slot_bits(share.super_hosts, share.flows, (32 if family == 4 else 64) - length)
 
 
-def _plan(traffic: Traffic, window: int, family: int) -> model.Plan:
+def _plan(traffic: Traffic, window: int, family: int) -> Plan:
     """Sizes, behaviour and slots of a window's inner hosts."""
     if not 0 <= window < traffic.windows:
         raise UsageError(f"window {window}: this traffic has windows 0 to {traffic.windows - 1}")
     flows, _, supers = traffic.share(family)
-    random = model.generator(traffic.seed, _SIZES, family, window)
+    random = generator(traffic.seed, _SIZES, family, window)
     bits = _bits(traffic, family)
-    tail = model.tail_sizes(random, supers, flows)
-    small = model.small_sizes(random, flows - int(tail.sum()), (3 << bits) // 4 - len(tail))
+    tail = tail_sizes(random, supers, flows)
+    small = small_sizes(random, flows - int(tail.sum()), (3 << bits) // 4 - len(tail))
     sizes = np.concatenate([tail, small])
-    kinds = model.kinds_of(sizes, supers)
+    kinds = kinds_of(sizes, supers)
     ranks = np.arange(len(sizes), dtype=np.uint64)
     # Scanners and victims come from the far end of the ranks, away from other hosts, and change with the window.
-    planted = np.flatnonzero(kinds >= loops.SWEEP)
+    planted = np.flatnonzero(kinds >= SWEEP)
     spare = (1 << bits) - len(sizes)
     ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare
-    return model.Plan(sizes, kinds, model.scatter(ranks, bits, _key(traffic, _POPULATION, family)))
+    return Plan(sizes, kinds, scatter(ranks, bits, _key(traffic, _POPULATION, family)))
 
 
 def _key(traffic: Traffic, purpose: int, family: int, window: int = 0) -> int:
-    return int(model.generator(traffic.seed, purpose, family, window).integers(1 << 62))
+    return int(generator(traffic.seed, purpose, family, window).integers(1 << 62))
 
 
-def _host_addresses(traffic: Traffic, family: int, slots: model.Words) -> Addresses:
+def _host_addresses(traffic: Traffic, family: int, slots: Words) -> Addresses:
     bits, network, key = _bits(traffic, family), traffic.network(family), _key(traffic, _POPULATION, family)
-    return (model.inner_addresses_4 if family == 4 else model.inner_addresses_6)(slots, bits, network, key)
+    return (inner_addresses_4 if family == 4 else inner_addresses_6)(slots, bits, network, key)
 
 
 def _peer_addresses(traffic: Traffic, family: int, peers: NDArray[np.uint32]) -> Addresses:
-    return peers if family == 4 else model.outer_addresses_6(peers, traffic.network(6))
+    return peers if family == 4 else outer_addresses_6(peers, traffic.network(6))
 
 
-def _draw_peers(traffic: Traffic, window: int, family: int, plan: model.Plan) -> NDArray[np.uint32]:
+def _draw_peers(traffic: Traffic, window: int, family: int, plan: Plan) -> NDArray[np.uint32]:
     """Distinct peers of every host, drawn by all cores; each host has its own random sequence."""
     network = traffic.network(family) if family == 4 else None
-    blocks = model.outer_blocks(model.generator(traffic.seed, _POPULATION, family, 0), network)
+    blocks = outer_blocks(generator(traffic.seed, _POPULATION, family, 0), network)
     address, length = network or (10 << 24, 8)
     servers = min(max(traffic.flows // 50, 256), (1 << 20) - 1)
     key = _key(traffic, _PEERS, family, window)
@@ -250,24 +675,24 @@ def _draw_peers(traffic: Traffic, window: int, family: int, plan: model.Plan) ->
     edges = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * workers + 1)).tolist()
     with ThreadPoolExecutor(workers) as pool:
         for done in [
-            pool.submit(loops.draw_peers, edge, offsets, plan.kinds, blocks, outside, peers) for edge in pairwise(edges)
+            pool.submit(draw_peers, edge, offsets, plan.kinds, blocks, outside, peers) for edge in pairwise(edges)
         ]:
             done.result()
     return peers
 
 
-def _order_packets(traffic: Traffic, window: int, family: int, plan: model.Plan, order: Order) -> NDArray[np.uint32]:
+def _order_packets(traffic: Traffic, window: int, family: int, plan: Plan, order: Order) -> NDArray[np.uint32]:
     """Flow of each packet, in order."""
     if order not in ("trains", "shuffled"):
         raise UsageError(f"order {order!r}: choose trains or shuffled")
     key = np.uint64(_key(traffic, _COUNTS, family, window))
-    counts = loops.packet_counts(plan.offsets, plan.kinds, traffic.share(family).packets, key)
-    random = model.generator(traffic.seed, _ORDER, family, window)
+    counts = packet_counts(plan.offsets, plan.kinds, traffic.share(family).packets, key)
+    random = generator(traffic.seed, _ORDER, family, window)
     flows = np.arange(len(counts), dtype=np.uint32)
     if order == "shuffled":
         packets = np.repeat(flows, counts)
         random.shuffle(packets)
         return packets
-    pieces = np.repeat(flows, (counts + (loops.PIECE - 1)) // loops.PIECE)
+    pieces = np.repeat(flows, (counts + (PIECE - 1)) // PIECE)
     random.shuffle(pieces)
-    return loops.interleave(pieces, counts, ACTIVE, key)
+    return interleave(pieces, counts, ACTIVE, key)

@@ -25,9 +25,7 @@ from superhosts.core.resulttables import COLUMNS
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
-from superhosts.sources.synthetic.capture_writer import capture_kind
-from superhosts.sources.synthetic.loops import insert_rows
-from superhosts.sources.synthetic.traffic import Traffic
+from superhosts.sources.synthetic.traffic import Traffic, insert_rows
 
 Row = dict[str, Any]
 Words = NDArray[np.uint64]
@@ -160,11 +158,6 @@ class Tally:
         if family == 4:
             return str(host.to_host(words[0]))
         return str(host.to_host(words[0] << 64 | words[1] if host.key_bits == 128 else words[0]))
-
-
-def truth_path(capture: Path) -> Path:
-    """Return the file with the answer to a capture: day.truth.jsonl for day.pcap.zst."""
-    return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
 
 
 def is_truth(path: Path) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 from superhosts.core.stopwatch import measured
 from superhosts.errors import InputError
 from superhosts.sources.base import Stopped
-from superhosts.sources.inputs import Input
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Input, Stream
 from superhosts.sources.tables.arrowcolumns import import_arrow
 from superhosts.sources.tables.base import Opens, RowBlock, TableFormat
 from superhosts.sources.tables.options import TableOptions

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from superhosts.core.columns.split import AddressColumn, Ends
 from superhosts.core.packetdetails import Details
 from superhosts.core.pairs import Times
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.options import TableOptions
 
 NO_TIME = -(1 << 63)  # in a column of times: this row has none

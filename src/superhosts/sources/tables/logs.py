@@ -14,7 +14,7 @@ from itertools import takewhile
 from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
 from superhosts.core.text import setting
 from superhosts.errors import InputError
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import (
     BANNER_LINES,

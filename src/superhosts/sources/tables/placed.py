@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from superhosts.errors import InputError, OutputError
-from superhosts.sources.inputs import Input
+from superhosts.sources.files import file_system, is_url
+from superhosts.sources.input import Input
 from superhosts.sources.tables.base import Opens
-from superhosts.sources.urls import file_system, is_url
 
 _CHUNK = 1 << 20  # bytes
 

@@ -17,7 +17,7 @@ from superhosts.core.packetdetails import Details
 from superhosts.core.pairs import Times
 from superhosts.core.text import either
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.streams import Stream
+from superhosts.sources.input import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
 from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.detailfields import details_of

@@ -12,8 +12,7 @@ from dataclasses import replace
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.filesource import FileSource
-from superhosts.sources.inputs import Input
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.packets import RowPackets

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from superhosts.errors import InputError
-from superhosts.sources.inputs import Input
-from superhosts.sources.pieces import Cutting, reading_pool
+from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.input import Input
 from superhosts.sources.tables.base import RowBlock, TableReader
 from superhosts.sources.tables.delimitedloop import Bytes
 from superhosts.sources.tables.textreader import LONGEST_LINE, Grammar, Layout, LineWalker, TextReader, too_long

@@ -29,7 +29,7 @@ from superhosts.core.hashing import MASK32, mangle_column
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.geometry import Search
+from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engines.arrays import Words
 from superhosts.detectors.engines.base import Engine, Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superhosts.detectors.cbaa.cpu import CpuCbaa, fill
+from superhosts.detectors.cbaa import CpuCbaa, fill
 from superhosts.detectors.engines.bins import Task
 
 

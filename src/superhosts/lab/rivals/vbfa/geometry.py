@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Self
 
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.cbaa.geometry import Geometry as CubeGeometry
+from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
 from superhosts.detectors.engines.geometry import ArrayShape
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, UsageError

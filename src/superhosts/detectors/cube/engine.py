@@ -1,0 +1,474 @@
+"""The engines of a cube: the dense one on CPU threads (`CpuCube`), and the two states of a cube (`Stages`).
+
+The two states are a set of distinct pairs as long as they fit, then bit columns with labels.
+
+A cube starts as a `PairSet`, whose answers are exact. When the set has more than `geometry.exact_pairs` pairs, a dense
+engine takes over, on the CPU or on a GPU, and all pairs are written to it. The state is a function of the set of pairs
+alone: order, batches, threads and queries do not matter, because every query first inserts all pending pairs, and the
+dense engine has the same bits as one that was dense from the start.
+
+While the pairs are a set, the dense form is made temporarily wherever it is asked for: for the arrays. Files,
+which never contain who talked to whom, list the rows of hosts instead (`rowform.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.device import gpus_of, run_parallel, split_evenly
+from superhosts.core.hashing import MASK32, Key, mangle_column, unmangle32
+from superhosts.core.pairs import Addresses, Batches, words_to_column
+from superhosts.cubefile.container import CodedBlock, Take
+from superhosts.detectors.cube.addressing import LINE_WORDS
+from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
+from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
+from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
+from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.autogpu import AutoGpu
+from superhosts.detectors.engines.base import Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
+from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
+from superhosts.detectors.engines.pairset import PairSet
+from superhosts.detectors.engines.pairtable import Portion, unpack_portion
+from superhosts.detectors.engines.transfer import to_host
+from superhosts.jit.compiled import compiled
+from superhosts.jit.pool import new_words
+
+
+@compiled
+def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
+    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
+
+    The result only keeps the compiler from dropping `fetch`.
+    """
+    columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
+    lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
+    for number in range(span[0], span[1]):
+        rows = 0
+        for member in range(content.edges[number], content.edges[number + 1]):
+            host = content.members[member]
+            rows += content.starts[host + 1] - content.starts[host]
+        if rows == 0:
+            continue
+        first, first_giant = number * columns, (columns << geometry.slice_bits) + number * giants
+        if 2 * rows > lines and lines <= MAX_CACHED_LINES:
+            fetched += fetch(store.bits, first, first + columns)
+        bits = store.bits[first : first + columns], store.bits[first_giant : first_giant + giants]
+        touched = write_rows(content, Slice(number, bits[0], bits[1]), geometry, key)
+        write_labels(content, number, store.labels, geometry, key)
+        for column in range(columns):
+            if touched[column]:
+                count_zeros(store.bits, store.zeros, first + column, first + column + 1)
+        count_zeros(store.bits, store.zeros, first_giant, first_giant + giants)
+    return fetched
+
+
+def keep_larger(labels: Words, other: Words, into: Words) -> None:
+    """Write the larger one of each two labels."""
+    np.maximum(labels, other, out=into)
+
+
+class CpuCube(CpuEngine):
+    """A labelled cube in main memory."""
+
+    def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
+        super().__init__(plan, bins, cleared=cleared)
+        geometry: Geometry = plan.geometry
+        shape = geometry.plain_columns, geometry.labels, geometry.limbs
+        self.labels: Words = new_words(shape, cleared=cleared)
+        self.store = Store(self.bits, self.counts, self.labels)
+
+    def _arrays(self) -> Arrays:
+        return {"bits": self.bits, "labels": self.labels}
+
+    common_zeros = staticmethod(common_zeros)
+
+    @staticmethod
+    def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the plain columns of mangled hosts: one row per host, one column index per array."""
+        return columns_of(mangled, False, geometry, key)
+
+    @staticmethod
+    def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the giant columns of mangled hosts: one row per host, one column index per array."""
+        return columns_of(mangled, True, geometry, key)
+
+    def write(self, task: Task) -> None:
+        """Write the pairs of one thread's task."""
+        self.write_from(task, self.bins.pool)
+
+    def write_from(self, task: Task, pool: Pool) -> None:
+        """Write the pairs of one thread's task, whose chunks are in any pool."""
+        fill(task, pool, self.store, self.geometry, self.key)
+
+    def merge(self, other: Engine) -> None:
+        """OR the columns of another engine into these and keep the maximum of each label."""
+        super().merge(other)
+        self._unite_labels(self, other)
+
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two engines. This one must be new."""
+        super().unite(one, other)
+        self._unite_labels(one, other)
+
+    def _unite_labels(self, one: Engine, other: Engine) -> None:
+        by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
+
+    def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
+        """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""
+        if block.is_empty:
+            return
+        if name == "labels":
+            block.merge_max(self.labels.reshape(-1)[start:stop])
+        else:
+            super().merge_block(name, start, stop, block)
+
+    def merge_rows(self, content: HostRows) -> None:
+        """Set the bits and labels of hosts that a file lists with their rows."""
+        self.flush()
+        spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
+        calls = [(span, content, self.store, self.geometry, self.key) for span in spans]
+        run_parallel(write_content, calls, self.threads)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Return the hosts that labels name and that pass the search, and their zero counts."""
+        self.flush()
+        spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
+        calls = [(span, self.store, search, self.geometry, self.key) for span in spans]
+        hosts, counts = zip(*run_parallel(name_hosts, calls, self.threads), strict=True)
+        return np.concatenate(hosts), np.concatenate(counts)
+
+
+PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
+
+
+class Stages(Engine):
+    """A set of pairs, or the dense engine that replaced it."""
+
+    geometry: Geometry
+
+    def __init__(self, plan: Plan, device: str, auto: AutoGpu) -> None:
+        """Start as an empty set. With device "auto", a dense engine is on the CPU until `auto` has the GPU ready."""
+        super().__init__(plan)
+        self.plan, self._asked, self.auto = plan, device, auto
+        self._start()
+
+    def _start(self) -> None:
+        """Start as an empty set."""
+        self.device = "cpu" if self._asked == "auto" else self._asked  # where the dense engine is, or will be
+        self.dense: Engine | None = None
+        self.bins: Bins | None = make_bins(self.plan, grows=True)
+        self.pairs: PairSet | None = PairSet(self.bins, self.geometry.exact_pairs)
+
+    @property
+    def narrows(self) -> bool:  # type: ignore[override]
+        """Return True unless the dense engine is, or may soon be, on a GPU."""
+        return self.dense is None or self._asked == "cpu"
+
+    def settle(self) -> PairSet | None:
+        """Write all pending pairs. Return the set if the cube is exact, else None."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.drain()
+            if not self.pairs.is_over:
+                return self.pairs
+        self._finish()
+        return None
+
+    def densify(self) -> None:
+        """Become dense, even if all pairs fit: the caller knows that more will come."""
+        self.settle()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Become dense, unless that is done."""
+        if self.bins is not None:
+            self._become_dense()
+            self.bins = None
+
+    def _become_dense(self) -> Engine:
+        """Write all pairs of the set and of the bins to the dense engine. A call after an interrupted one continues."""
+        dense = self._on_auto_gpu(self._write_all) if self.dense is None else None
+        if dense is None:
+            if self.dense is None:
+                self.dense = make_dense(self.plan, self.device, self.bins)
+            dense = self.dense
+            self._write_all(dense)
+        self.dense, self.pairs = dense, None
+        if self.bins is not None and self.bins.pending:
+            self.bins.done()
+        return dense
+
+    def _write_all(self, dense: Engine) -> None:
+        """Write all pairs to a dense engine. If it is on a GPU, the set and the bins keep them."""
+        if self.pairs is not None:
+            write_pairs(self.pairs, dense, release=True)
+        if isinstance(dense, CpuCube):
+            dense.flush()  # The bins are its own.
+        elif self.bins is not None and self.bins.pending:
+            portions = [Portion(task.chunks, task.sizes, self.bins.pool) for task in self.bins.take()]
+            dense.update_batches([pair_columns(portion, dense) for portion in portions])
+
+    def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
+        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
+
+        If the GPU fails, the cube stays on the CPU and keeps its pairs.
+        """
+        made = self.auto.engine(self.plan) if self._asked == "auto" else None
+        if made is None:
+            return None
+        engine, device = made
+        try:
+            fill(engine)
+            engine.flush()
+        except Exception as error:
+            self.auto.give_up(self.plan, error)
+            return None
+        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
+        self.device = device
+        return engine
+
+    def _add_on_auto_gpu(self, batches: Batches) -> bool:
+        """Move from the CPU to the GPU, with these batches, if that has become ready for "auto". Return True if so."""
+        dense = self.dense
+        if self._asked != "auto" or not isinstance(dense, CpuCube):
+            return False
+
+        def fill(engine: Engine) -> None:
+            engine.load(dense.arrays())
+            engine.update_batches(batches)  # They need memory too.
+
+        moved = self._on_auto_gpu(fill)
+        if moved is not None:
+            self.dense = moved
+        return moved is not None
+
+    def _dense_form(self) -> Engine:
+        """Return the dense engine; if the cube is exact, a temporary one."""
+        pairs = self.settle()
+        if pairs is None:
+            assert self.dense is not None
+            return self.dense
+        temporary = CpuCube(self.plan)
+        write_pairs(pairs, temporary)
+        return temporary
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tables of pairs, or of the dense engine."""
+        return self.pairs.memory if self.pairs is not None else self._dense_form().size
+
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Add a batch of pairs."""
+        self.update_batches([(hosts, peers)])
+
+    def update_batches(self, batches: Batches) -> None:
+        """Add several batches of pairs."""
+        for piece in _pieces(batches):
+            if self.dense is not None:
+                self._finish()
+                narrow = piece if self.narrows else narrow_batches(piece, self.geometry.key_bits)  # for a GPU
+                if not self._add_on_auto_gpu(narrow):
+                    self.dense.update_batches(narrow)
+                continue
+            assert self.bins is not None
+            self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in piece], self._drain)
+            if self.pairs is None:
+                self._finish()  # The set overflowed, and the rest of the piece is in the bins.
+
+    def _drain(self) -> None:
+        """Empty the bins, which are full."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.drain()
+            if not self.pairs.is_over:
+                return
+        self._become_dense()
+
+    def flush(self) -> None:
+        """Write all pending pairs."""
+        if self.settle() is None and self.dense is not None:
+            self.dense.flush()
+
+    def clear(self) -> None:
+        """Discard all pairs and start as a set again."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.clear()
+        else:
+            self._start()
+
+    def copy(self) -> Stages:
+        """Return an independent engine with the same content, in the same state.
+
+        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
+        """
+        pairs = self.settle()
+        twin = Stages(self.plan, self._asked, self.auto)
+        if pairs is None:
+            assert self.dense is not None
+            twin.copy_from(self.dense)
+        else:
+            assert twin.bins is not None
+            twin.pairs = pairs.copy(twin.bins)
+        return twin
+
+    def merge(self, other: Engine) -> None:
+        """Merge another engine. The union of two exact ones is exact if it fits."""
+        theirs = other.settle() if isinstance(other, Stages) else None
+        mine = self.settle()
+        if mine is not None and theirs is not None:
+            mine.merge(theirs)
+            if self.settle() is not None:
+                return
+        merge_dense(self._become_dense(), other)
+        self.bins = None
+
+    def united(self, other: Engine) -> Stages:
+        """Return the union with another engine as a new one. Of two dense ones neither is copied first."""
+        if self.settle() is not None or not isinstance(other, Stages) or other.settle() is not None:
+            whole = self.copy()
+            whole.merge(other)
+            return whole
+        mine, theirs = self._dense_form(), other._dense_form()
+        whole = Stages(self.plan, self._asked, self.auto)
+        whole.unite(mine, theirs)
+        return whole
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Search the dense form."""
+        return self._dense_form().search(search)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in the dense form."""
+        return self._dense_form().measure(mangled)
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in the giant columns of the dense form."""
+        return self._dense_form().measure_giants(mangled)
+
+    def block_takers(self) -> dict[str, Take] | None:
+        """Return functions that merge blocks of a file; None if the cube is exact, because what files hold is dense."""
+        return None if self.settle() is not None else self._dense_form().block_takers()
+
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column of the dense form."""
+        return self._dense_form().zeros()
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice of the dense form."""
+        return self._dense_form().zero_sums()
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of the dense form."""
+        return self._dense_form().arrays()
+
+    def load(self, arrays: Arrays) -> None:
+        """Replace the state by arrays that `arrays` returned, and become dense."""
+        self._replace(lambda engine: engine.load(arrays))
+
+    def copy_from(self, other: Engine) -> None:
+        """Take over the state of a dense engine. This one must be new."""
+        self._replace(lambda engine: engine.copy_from(other))
+
+    def unite(self, one: Engine, other: Engine) -> None:
+        """Become the union of two dense engines. This one must be new."""
+        self._replace(lambda engine: engine.unite(one, other))
+
+    def _replace(self, fill: Callable[[Engine], None]) -> None:
+        """Become a dense engine that `fill` fills."""
+        dense = self._on_auto_gpu(fill) if self.dense is None else None
+        if dense is None:
+            dense = self.dense or make_dense(self.plan, self.device, cleared=False)
+            fill(dense)
+        self.dense, self.pairs, self.bins = dense, None, None
+
+
+def _pieces(batches: Batches) -> Iterator[Batches]:
+    """Yield the pairs of batches in groups of up to PIECE pairs."""
+    group: list[tuple[Addresses, Addresses]] = []
+    room = PIECE
+    for hosts, peers in batches:
+        start = 0
+        while start < len(hosts):
+            stop = min(len(hosts), start + room)
+            group.append((hosts[start:stop], peers[start:stop]))
+            room -= stop - start
+            start = stop
+            if not room:
+                yield group
+                group, room = [], PIECE
+    if group:
+        yield group
+
+
+def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:
+    """Return an empty dense engine on a device. On the CPU it uses the given bins, and is `cleared` if need be."""
+    engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
+    if not engines:
+        return CpuCube(plan, bins, cleared=cleared)
+    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+
+
+def make_on_gpu(plan: Plan, gpu: int) -> Engine:
+    """Return an empty dense engine on one GPU. CUDA is slow to load, so it is imported when it is needed."""
+    from superhosts.detectors.cube.cuda import CudaCube
+
+    return CudaCube(plan, gpu)
+
+
+def merge_dense(dense: Engine, other: Engine) -> None:
+    """Merge any engine of a cube into a dense one."""
+    if not isinstance(other, Stages):
+        dense.merge(other)
+        return
+    pairs = other.settle()
+    if pairs is not None:
+        write_pairs(pairs, dense)
+    elif other.dense is not None:
+        dense.merge(other.dense)
+
+
+def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
+    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
+
+    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
+    """
+    if not isinstance(dense, CpuCube):
+        batches: list[tuple[Addresses, Addresses]] = []
+        pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)
+        dense.update_batches(batches)
+        return
+    unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
+
+    def write(portion: Portion) -> None:
+        dense.write_from(Task(portion.chunks, portion.sizes, unseen), portion.pool)
+
+    pairs.pass_to(write, dense.threads, release=release)
+
+
+def pair_columns(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
+    """Return pairs as columns for an engine on a GPU, which mangles hosts itself."""
+    if portion.width == 1:
+        return unpack_narrow(portion.pool.entries, portion.chunks, portion.sizes, dense.key)
+    mangled, peers = unpack_portion(portion)
+    hosts = mangle_column(mangled, dense.geometry.key_bits, True, dense.key)
+    return words_to_column(hosts, dense.geometry.key_bits), peers
+
+
+@compiled
+def unpack_narrow(entries: Words, chunks: Indexes, sizes: Indexes, key: Key) -> tuple[Narrow, Narrow]:
+    """Return the hosts and peers of entries of one word."""
+    count = np.int64(0)
+    for size in sizes:
+        count += size
+    hosts, peers = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    place = 0
+    for number in range(len(chunks)):
+        first = np.int64(chunks[number]) * CHUNK
+        for i in range(first, first + sizes[number]):
+            hosts[place] = unmangle32(entries[i] >> np.uint64(32), key)
+            peers[place] = entries[i] & np.uint64(MASK32)
+            place += 1
+    return hosts, peers

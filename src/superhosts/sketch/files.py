@@ -1,0 +1,146 @@
+"""Sketches in files: what their headers say, estimates for some hosts, and merges whose errors name the file.
+
+Estimates read a file block by block, so that memory depends on the hosts in the query, not on the sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.core.device import thread_count
+from superhosts.core.fields import FieldError
+from superhosts.core.pairs import TEXT, Host, HostKeys, Part, Window
+from superhosts.core.results import SuperHosts
+from superhosts.core.textkeys import TextFormat, bound, text_key
+from superhosts.cubefile.container import CubeReader, Take, peek
+from superhosts.cubefile.parts import array_name
+from superhosts.detectors.arguments import Hosts, named_column
+from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.storing import StoredHosts
+from superhosts.errors import DifferenceError, MergeError
+from superhosts.sketch.grammar import sites_field, window_field
+from superhosts.sketch.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
+from superhosts.sketch.sketch import Sketch, load
+from superhosts.sketch.unanswered import difference, sources_of, with_unanswered
+
+
+class SavedSketch(NamedTuple):
+    """What the header of a file says, unverified."""
+
+    path: Path
+    is_readable: bool = False  # False: the rest is not known, and reading the file is an error
+    window: Window | None = None
+    sites: frozenset[str] = frozenset()
+    parts: frozenset[Part] = frozenset()  # with those that follow from others
+    has_evidence: bool = False
+
+    @property
+    def site(self) -> str:
+        """The sites in one word, as rows have them."""
+        return joined_sites(self.sites)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its window is known."""
+        return self.window is not None and self.window.is_timed
+
+    def overlaps(self, start: int | None, end: int | None) -> bool:
+        """Return True if the window overlaps a span of time, or if the header cannot be read."""
+        if not self.is_readable:
+            return True
+        window = self.window
+        return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
+
+
+def joined_sites(sites: Iterable[str]) -> str:
+    """Return the sites of a sketch in one word: ams,fra."""
+    return ",".join(sorted(sites))
+
+
+def saved_sketch(path: Path) -> SavedSketch:
+    """Return what the header of a file says, for selecting and grouping files."""
+    header = peek(path) or {}
+    try:
+        window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
+        held = [Part(side=str(part["side"]), direction=str(part["direction"])) for part in header["parts"]]
+    except (FieldError, KeyError, TypeError):
+        return SavedSketch(path)
+    return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)), "evidence" in header)
+
+
+def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
+    """Merge a file; the error of a refused merge names the file."""
+    try:
+        whole.merge_file(path, key=key, max_memory=memory)
+    except DifferenceError:
+        raise  # It names both files.
+    except MergeError as error:
+        named = str(error).startswith(f"{path}: ")
+        raise error if named else MergeError(f"{path}: {error}") from None
+
+
+def estimate_in_file(
+    path: str | Path, hosts: Mapping[Part, Hosts], *, key: bytes | str | None = None, trusted: bool = False
+) -> dict[Part, SuperHosts]:
+    """Estimate the peers of the given hosts in a stored sketch. The rows of each part are in the order of its hosts.
+
+    Every row equals `load(path).parts[part].estimate(host)`; contacts that are unanswered are the difference of two
+    parts. The result has no entry for parts that the file lacks.
+    Hosts may be a column, a result, or addresses. `trusted`: the caller has just verified the file's checksum, and it
+    is not computed again.
+    """
+    with CubeReader(path, trusted=trusted) as reader:
+        stored = describe(reader, memory_limit(None))
+        asked = {each: column for part, column in hosts.items() for each in sources_of(part)}
+        answers = _estimate(reader, stored, asked, stored.secret(key))
+    found = {part: [answers[each] for each in sources_of(part) if each in answers] for part in hosts}
+    return {
+        part: difference(*rows) if len(rows) == 2 else rows[0]
+        for part, rows in found.items()
+        if len(rows) == len(sources_of(part))
+    }
+
+
+def find_in_file(
+    path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
+) -> SuperHosts:
+    """Estimate one host's peers in every part that may hold it, as `load(path).estimate(host)` does."""
+    with CubeReader(path) as reader:
+        stored = describe(reader, memory_limit(max_memory))
+        hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.may_hold(host)}
+        results = _estimate(reader, stored, hosts, stored.secret(key))
+    named = [rows.named(stored.kinds[part].detector, part) for part, rows in results.items()]
+    return SuperHosts.joined(named, stored.window, sort=False)
+
+
+def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], secret: bytes) -> dict[Part, SuperHosts]:
+    check_hosts(reader, stored, secret)
+    asked = {
+        part: named_column(hosts[part], bound(kind.format, text_key(secret)))
+        for part, kind in stored.kinds.items()
+        if part in hosts
+    }
+    columns = {part: column for part, (column, _) in asked.items()}
+    queries: dict[Part, StoredHosts] = {}
+    takers: dict[str, Take] = {}
+    for number, (part, kind) in enumerate(stored.kinds.items()):
+        if part in columns:
+            sides = stored_shapes(number, kind, reader.header["arrays"])
+            query = DETECTORS[kind.detector].stored_hosts(kind, secret, columns[part], sides)
+            if query is None:  # This detector cannot be queried in blocks, so the whole sketch is loaded.
+                sketch = load(reader.name, key=secret)
+                return {part: sketch.parts[part].estimate_many(HostKeys(column)) for part, column in columns.items()}
+            queries[part] = query
+            takers.update({array_name(number, name): take for name, take in query.takers.items()})
+    reader.each_block(takers, thread_count())
+    answers = {}
+    for number, part in enumerate(stored.kinds):
+        if part in queries:
+            with array_errors(reader.name, number):
+                answers[part] = queries[part].answer()
+            if stored.kinds[part].format == TEXT:
+                column, names = asked[part]
+                answers[part].format = TextFormat(None, column, names or [None] * len(column))
+    return answers

@@ -1,0 +1,463 @@
+"""Inputs by name: a file, URL, pipe or standard input, its bytes (`Stream`), and what makes it a source (`FileSource`).
+
+A file can be opened again and read from its beginning, a pipe only once. The first bytes, by which formats are
+recognised, can be read without consuming them. A stream returns what is there: reading from a pipe returns as soon as
+some bytes have come, so that a live capture does not wait for a full block. Files are read, never mapped: a file that
+is truncated under a map kills the process.
+
+A file that was read to its end has an identity, by which the next run recognises it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from superhosts.core.filetypes import HEAD_BYTES
+from superhosts.core.pairs import PacketBlock
+from superhosts.core.stopwatch import timed
+from superhosts.errors import InputError
+from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped
+from superhosts.sources.compression import decompressed
+from superhosts.sources.files import UrlFile, is_url, url_size
+
+_HEAD = 6  # bytes by which compressions are told apart
+_BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments
+
+
+class Waiting:
+    """Flags of a reader that waits for bytes: whether it waits, and whether to stop. A signal handler may set them."""
+
+    def __init__(self, pace: Pace = PACE) -> None:
+        self.pace = pace
+        self.waits = False
+        self.stopped = False
+
+
+class Stream(Protocol):
+    """Bytes, in order, once."""
+
+    @property
+    def compression(self) -> str:
+        """Name of the compression; "" for plain bytes."""
+
+    @property
+    def ended_early(self) -> str:
+        """A message if the compressed data ended early; else ""."""
+
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        """Further messages for the user, each with the number of bytes before it."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view` and return how much; 0 at the end. Waits only when nothing is there."""
+
+    def position(self) -> int:
+        """Bytes of the input (compressed, if it is) read so far."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class PlainStream:
+    """The input's own bytes."""
+
+    compression = ended_early = ""
+
+    def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
+        self.notes: list[tuple[int, str]] = []
+        self.name = name
+        self.live = live  # return what is there instead of waiting for more
+        self._file = file
+        self._waiting = waiting
+        self._poll = _poll_for(file) if waiting is not None else None
+        self._read: Callable[[memoryview], int | None] = getattr(file, "readinto1", file.readinto)
+        self._head = b""
+        self._position = 0
+        self._until = 0.0  # when a stopped reader ends
+
+    def head(self) -> bytes:
+        """Return the first bytes (fewer only if there are no more) without consuming them."""
+        while len(self._head) < _HEAD:
+            more = bytearray(_HEAD - len(self._head))
+            got = self._readinto(memoryview(more))
+            if not got:
+                break
+            self._head += more[:got]
+        return self._head
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        got = min(len(self._head), len(view))
+        view[:got], self._head = self._head[:got], self._head[got:]
+        got += self._readinto(view[got:])  # waits for more only briefly: the head alone is not a packet
+        self._position += got
+        return got
+
+    @timed("read", amount=lambda got, *_: got)
+    def _readinto(self, view: memoryview) -> int:
+        try:
+            self._wait()
+            while (got := self._read(view)) is None:  # a non-blocking pipe
+                select.select([self._file], [], [])
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
+        return got
+
+    def _wait(self) -> None:
+        """Wait until there is something to read, so that `read` itself never blocks a reader that is stopped."""
+        if self._poll is None or self._waiting is None:
+            return
+        pause = _BRIEFLY
+        while not self._waiting.stopped:
+            if self._poll.poll(1000 * pause):
+                self._waiting.waits = False
+                return
+            self._waiting.waits, pause = True, self._waiting.pace.wake
+        self._until = self._until or time.monotonic() + self._waiting.pace.linger
+        left = self._until - time.monotonic()
+        if left <= 0 or not self._poll.poll(1000 * left):
+            raise Stopped
+
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def close(self) -> None:
+        """Close the file, unless it is stdin."""
+        if self._file not in standard_input():
+            self._file.close()
+
+
+def _poll_for(file: Any) -> Any:
+    """Return a poll object for a file; None if the file has no descriptor."""
+    try:
+        descriptor = file.fileno()
+    except OSError:  # not a real file, as under a test runner
+        return None
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return poll
+
+
+def standard_input() -> list[Any]:
+    """Return stdin without its buffer, if it has one, and stdin itself.
+
+    A poll does not see bytes in a buffer, and a thread that waits in a buffered read at the end of the process holds a
+    lock that makes the process crash.
+    """
+    buffered = None if sys.stdin is None else sys.stdin.buffer
+    return [] if buffered is None else [getattr(buffered, "raw", buffered), buffered]
+
+
+STANDARD_INPUT = "-"  # as a name
+LEAST_HEAD = 8  # bytes by which formats are told apart; longer magic numbers cannot be relied on
+MOST_HEAD = HEAD_BYTES  # that a format may look at if they are there
+LEAST_LINES = 2  # by which formats of text are told apart
+MOST_LINES_HEAD = 65_536  # bytes in which these lines are looked for
+LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
+
+
+def read_head(stream: Stream, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+    """Read the first bytes of a stream until they are enough, or this many, or all."""
+    head, got = bytearray(most), 0
+    while not is_enough(bytes(head[:got])) and (more := stream.readinto(memoryview(head)[got:])):
+        got += more
+    return bytes(head[:got])
+
+
+def has_lines(head: bytes) -> bool:
+    """Return True if these first bytes are enough to tell formats of text apart."""
+    return head.count(b"\n") >= LEAST_LINES
+
+
+class PeekedStream:
+    """A stream whose first bytes were read ahead and are returned first."""
+
+    def __init__(self, head: bytes, stream: Stream) -> None:
+        self._head = memoryview(head)
+        self._stream = stream
+
+    @property
+    def compression(self) -> str:
+        """The stream's own."""
+        return self._stream.compression
+
+    @property
+    def ended_early(self) -> str:
+        """The stream's own."""
+        return self._stream.ended_early
+
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        """The stream's own."""
+        return self._stream.notes
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, with the first bytes first."""
+        if not self._head:
+            return self._stream.readinto(view)
+        got = min(len(self._head), len(view))
+        view[:got], self._head = self._head[:got], self._head[got:]
+        return got
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
+class Input:
+    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
+
+    def __init__(self, path: str | Path, pace: Pace = PACE, *, plain: bool = False) -> None:
+        """Look at an input. `plain`: its bytes are taken as they are, even when they look compressed."""
+        self.path = path
+        self._plain = plain
+        self._standard = str(path) == STANDARD_INPUT
+        self.name = "stdin" if self._standard else str(path)
+        self.waiting = Waiting(pace)
+        self.compression = ""  # known once it was opened
+        self._head: bytes | None = None
+        self._lines: bytes | None = None
+        self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
+        if self._standard and sys.stdin is None:
+            raise InputError("is closed", file=self.name)
+        self._url = is_url(path)
+        if self._url:
+            self.size, self.live, self.reopens = url_size(self.name), False, True
+            return
+        try:
+            found = self._status()
+        except (OSError, ValueError) as error:
+            raise self._unopened(error) from error
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            raise InputError("is a folder, not a capture", file=self.name)
+        regular = found is not None and stat.S_ISREG(found.st_mode)
+        self.size = found.st_size if found is not None and regular else None
+        self.live = not regular
+        self.reopens = regular and not self._standard  # the bytes can be read a second time
+
+    def _status(self) -> os.stat_result | None:
+        if not self._standard:
+            return Path(self.path).stat()
+        try:
+            return os.fstat(sys.stdin.buffer.fileno())
+        except OSError:  # not a real file, as under a test runner
+            return None
+
+    def _unopened(self, error: OSError | ValueError) -> InputError:
+        reason = error.strerror if isinstance(error, OSError) else None
+        return InputError(f"cannot be opened: {reason or error}", file=self.name)
+
+    def head(self) -> bytes:
+        """Return the first bytes, decompressed, by which formats are recognised.
+
+        There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
+        this waits for them, and `open` gives them again.
+        """
+        if self._head is None:
+            self._head = self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
+        return self._head
+
+    def first_lines(self) -> bytes:
+        """Return the first bytes, decompressed, by which formats of text are recognised: some whole lines.
+
+        There are at least `LEAST_LINES` line ends, unless the input is shorter or its lines are very long. Of a pipe
+        this waits for them, and `open` gives them again.
+        """
+        if self._lines is None:
+            self._lines = self._peek(MOST_LINES_HEAD, has_lines)
+        return self._lines
+
+    def _peek(self, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+        stream = self.open()
+        try:
+            head = read_head(stream, most, is_enough)
+        except BaseException:
+            stream.close()
+            raise
+        if self.reopens:
+            stream.close()
+        else:
+            self._peeked = PeekedStream(head, stream)
+        return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed."""
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            return peeked
+        return self._open()
+
+    def open_file(self) -> int | None:
+        """Return a descriptor of a file that can be read at any place; None for a URL, a pipe and stdin."""
+        return self._descriptor() if self.reopens and not self._url else None
+
+    def _descriptor(self) -> int:
+        # Without O_NONBLOCK, opening a pipe blocks until a writer opens it, and nothing can interrupt that.
+        flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
+        try:
+            return os.open(self.path, flags)
+        except OSError as error:
+            raise self._unopened(error) from error
+
+    def _open(self) -> Stream:
+        if self._standard:
+            file = standard_input()[0]
+        elif self._url:
+            file = UrlFile(self.name)
+        else:
+            file = os.fdopen(self._descriptor(), "rb", buffering=0)
+        plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
+        try:
+            stream: Stream = plain if self._plain else decompressed(plain)
+        except (InputError, Stopped):
+            plain.close()
+            raise
+        self.compression = stream.compression
+        return stream
+
+
+COMPRESSED = (".gz", ".zst", ".xz")
+
+
+class Reader(Protocol):
+    """What a source has open while it reads."""
+
+    def position(self) -> int:
+        """Return the bytes of the input read so far."""
+
+    def close(self) -> None:
+        """Close the input."""
+
+
+AnyReader = TypeVar("AnyReader", bound=Reader)
+
+
+class FileSource(Source, Generic[AnyReader]):
+    """A source that is one input. Subclasses know a format: they open `_reader`, and implement `_look` and `_read`."""
+
+    def __init__(self, file: Input) -> None:
+        self.name = file.name
+        self.replays = file.reopens
+        self.live = file.live
+        self.counters = SourceCounters()
+        self._input = file
+        self._reader: AnyReader | None = None
+        self._position = 0  # where the reader was when it was closed
+        self._first_time: int | None = None
+        self._first_known = False
+        self._opening: int | None = None  # time of the very first packet of a file, stray or not
+        self._finished: dict[str, tuple[int, int]] = {}
+
+    @abstractmethod
+    def _look(self) -> int | None:
+        """Return the time at which the input begins, None for an empty input; note `_opening` if it is a file."""
+
+    @abstractmethod
+    def _read(self) -> Iterator[PacketBlock]:
+        """Yield the packets. `blocks` closes the reader at the end."""
+
+    def _find_opening(self) -> None:
+        """Note the time of the very first packet of a file."""
+        self.first_time()
+
+    def first_time(self) -> int | None:
+        """Return the time at which the input begins; None for an empty input."""
+        if not self._first_known:
+            self._first_time = self._look()
+            self._first_known = True
+        return self._first_time
+
+    def blocks(self) -> Iterator[PacketBlock]:
+        """Yield the packets, once."""
+        identity = self.identity()  # before reading: meanwhile another file may take its name
+        span = Span(self._opening)
+        try:
+            for block in self._read():
+                span.add(block)
+                yield block
+            if identity is not None:
+                self._finished[identity] = span.ends()
+        except Stopped:
+            return
+        finally:
+            self.close()
+
+    def identity(self) -> str | None:
+        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
+        if self.replays and self._opening is None:
+            self._find_opening()
+        return identity_of(self._input.path, self._opening) if self.replays and self._opening is not None else None
+
+    def waits(self) -> bool:
+        """Return True if a pipe has been empty for a moment."""
+        return self._input.waiting.waits
+
+    def stop(self) -> None:
+        """End the reading of a pipe soon."""
+        self._input.waiting.stopped = True
+
+    def finished(self) -> dict[str, tuple[int, int]]:
+        """Return the file, once it was read to its end."""
+        return dict(self._finished)
+
+    def position(self) -> int:
+        """Bytes of the input (compressed, if it is) read so far."""
+        reader = self._reader  # read once: the reading thread may set it to None
+        return self._position if reader is None else reader.position()
+
+    def size(self) -> int | None:
+        """Bytes of the whole input, None for a pipe."""
+        return self._input.size
+
+    def close(self) -> None:
+        """Close the input. Done by itself at the end of `blocks`."""
+        if self._reader is not None:
+            self._position = self._reader.position()
+            self._reader.close()
+            self._reader = None
+
+
+class Span:
+    """The earliest and the latest time of a file's packets, given that of the first."""
+
+    def __init__(self, time: int | None) -> None:
+        self._first = self._last = time or 0
+
+    def add(self, block: PacketBlock) -> None:
+        """Take in a block."""
+        for batch in block:
+            if len(batch):
+                self._first = min(self._first, batch.span[0])
+                self._last = max(self._last, batch.span[1])
+
+    def ends(self) -> tuple[int, int]:
+        """Return the earliest and the latest time."""
+        return self._first, self._last
+
+
+def without_compression(name: str) -> str:
+    """Return a file's name without the ending that compressing it adds."""
+    return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
+
+
+def identity_of(path: str | Path, first: int) -> str:
+    """Return the identity of a file, given the time of its first packet.
+
+    Compressing a file after its rotation does not change its identity; another file under the same name, as in a ring
+    of files, has another one.
+    """
+    name = str(path) if is_url(path) else str(Path(path).absolute())
+    return f"{without_compression(name)}@{first}"

@@ -1,0 +1,341 @@
+"""Writes packets to capture files: .pcap, .pcap.zst and .parquet, whole or not at all.
+
+A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet carries no more than
+its addresses need: an Ethernet header (locally administered addresses), an IPv4 or IPv6 header and an empty UDP
+datagram to the discard port; lengths and checksums (IPv4 header; UDP where IPv6 demands it) are right. A .pcap.zst is
+the same bytes in one Zstandard frame. A .parquet has three columns: `time` (timestamp in nanoseconds, UTC), `src` and
+`dst` (addresses as text).
+
+A block's families are merged by time, so that a file of time-ordered blocks is in time order. Everything goes to a
+temporary file in the same folder first, which takes the wanted name when it is complete: nobody ever sees half a
+capture, and a failure leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core import defaults
+from superhosts.core.pairs import PacketBatch, PacketBlock
+from superhosts.core.replacing import output_errors, replaceable, replacing
+from superhosts.core.text import setting
+from superhosts.core.units import SECOND, parse_count, parse_duration
+from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.jit.compiled import compiled
+from superhosts.sources.synthetic.traffic import Family, Traffic, packet_blocks
+from superhosts.sources.synthetic.truth import Row, Tally, is_truth, write_rows
+
+KINDS = (".pcap.zst", ".pcap", ".parquet")
+ZSTD_LEVEL = 1
+
+Bytes = NDArray[np.uint8]
+Write = Callable[[PacketBlock], None]
+
+_FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)  # nanoseconds; link type 1 is Ethernet
+_ETHERNET = bytes.fromhex("020000000001020000000002")
+_UDP = struct.pack(">HHHH", 9, 9, 8, 0)  # discard to discard, no payload
+_FRAMES = {
+    4: _ETHERNET + struct.pack(">HBBHHHBBHII", 0x0800, 0x45, 0, 28, 0, 0x4000, 64, 17, 0, 0, 0) + _UDP,
+    6: _ETHERNET + struct.pack(">HIHBB", 0x86DD, 6 << 28, 8, 17, 64) + bytes(32) + _UDP,
+}
+# Where the source address and the checksum stand in a record (16 bytes of record header, then the frame), and the sum
+# of the 16-bit words under the checksum other than the addresses.
+_PLACES = {4: (16 + 26, 16 + 24, 0x4500 + 28 + 0x4000 + 0x4011), 6: (16 + 22, 16 + 60, 17 + 8 + 9 + 9 + 8)}
+
+
+class Written(NamedTuple):
+    """What was written to a capture."""
+
+    packets: int
+    bytes: int
+
+
+def capture_kind(path: Path) -> str:
+    """Return the ending that says how to write a capture."""
+    for kind in KINDS:
+        if path.name.endswith(kind) and path.name != kind:
+            return kind
+    raise UsageError(f"{path}: the name of a capture ends in .pcap, .pcap.zst or .parquet")
+
+
+def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
+    """Write all packets of `blocks` to `path`, in the format that its name says."""
+    kind = capture_kind(path)
+    opened: Callable[[Path], AbstractContextManager[Write]] = {
+        ".pcap": _open_pcap,
+        ".pcap.zst": _open_zstd,
+        ".parquet": _open_parquet,
+    }[kind]
+    packets = 0
+    with output_errors(path), replacing(replaceable(path), durable=False) as part:
+        with opened(part) as write:
+            for block in blocks:
+                if any(len(batch) for batch in block):
+                    write(block)
+                    packets += sum(len(batch) for batch in block)
+        size = part.stat().st_size
+    return Written(packets, size)
+
+
+def is_written_here(path: Path) -> bool:
+    """Return True if a capture looks like one that `write_capture` wrote: by its header and the first packet.
+
+    The Ethernet addresses of synthetic packets are no vendor's, so a real capture does not have them.
+    """
+    kind = capture_kind(path)
+    if kind == ".parquet":
+        return _has_columns(path)
+    start = len(_FILE_HEADER) + 16
+    head = _first_bytes(path, start + len(_ETHERNET), compressed=kind == ".pcap.zst")
+    return head[: len(_FILE_HEADER)] == _FILE_HEADER and head[start:] in (b"", _ETHERNET)
+
+
+def _first_bytes(path: Path, size: int, *, compressed: bool) -> bytes:
+    """Return the first bytes of a file, decompressed; none if it cannot be read."""
+    import zstandard
+
+    with contextlib.suppress(OSError, zstandard.ZstdError), path.open("rb") as file:
+        if not compressed:
+            return file.read(size)
+        with zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            return bytes(stream.read(size))
+    return b""
+
+
+def _has_columns(path: Path) -> bool:
+    pa, pq = _arrow()
+    with contextlib.suppress(OSError, pa.ArrowException):
+        return list(pq.read_schema(path).names) == ["time", "src", "dst"]
+    return False
+
+
+@contextmanager
+def _open_pcap(part: Path) -> Iterator[Write]:
+    with part.open("wb", buffering=0) as file:
+        file.write(_FILE_HEADER)
+        yield lambda block: _write_all(file, pack_block(block).data)
+
+
+@contextmanager
+def _open_zstd(part: Path) -> Iterator[Write]:
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
+    with part.open("wb") as file, compressor.stream_writer(file) as stream:
+        stream.write(_FILE_HEADER)
+        yield lambda block: _write_all(stream, pack_block(block).data)
+
+
+@contextmanager
+def _open_parquet(part: Path) -> Iterator[Write]:
+    pa, pq = _arrow()
+    schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
+    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+        yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("writing .parquet", "tables") from None
+    return pa, pq
+
+
+def _write_all(file: Any, data: memoryview) -> None:
+    """Write every byte; an unbuffered file may take less than it is given."""
+    while data:
+        data = data[file.write(data) :]
+
+
+def _columns(block: PacketBlock, pa: Any) -> dict[str, Any]:
+    """Turn a block into the columns of a table, in time order."""
+    time = np.concatenate([batch.time for batch in block])
+    order = np.argsort(time, kind="stable")
+    columns: dict[str, Any] = {"time": pa.array(time[order]).cast(pa.timestamp("ns", "UTC"))}
+    for name in ("src", "dst"):
+        parts = [_texts(batch.family, getattr(batch, name), pa) for batch in block]
+        columns[name] = pa.concat_arrays(parts).take(pa.array(order))
+    return columns
+
+
+def _texts(family: int, addresses: NDArray[Any], pa: Any) -> Any:
+    """Addresses as text; each distinct one is formatted once, because a block repeats it about ten times."""
+    kind, width = (socket.AF_INET, 4) if family == 4 else (socket.AF_INET6, 16)
+    distinct, places = np.unique(_octets(family, addresses).view(f"V{width}").ravel(), return_inverse=True)
+    return pa.array([socket.inet_ntop(kind, octets.tobytes()) for octets in distinct], pa.string()).take(
+        pa.array(places)
+    )
+
+
+def _octets(family: int, addresses: NDArray[Any]) -> Bytes:
+    """Addresses as rows of 4 or 16 bytes, in network order."""
+    swapped = np.ascontiguousarray(addresses.astype(">u4" if family == 4 else ">u8"))
+    return swapped.view(np.uint8).reshape(len(addresses), 4 if family == 4 else 16)
+
+
+def pack_block(block: PacketBlock) -> Bytes:
+    """Lay out the records of a block, in time order, as the bytes of a capture."""
+    time = np.concatenate([batch.time for batch in block])
+    if time.min() < 0 or time.max() >= SECOND << 32:
+        raise OutputError("a .pcap holds times from 1970 to 2106 only; write a .parquet instead")
+    sizes = np.concatenate([np.full(len(batch), 16 + len(_FRAMES[batch.family])) for batch in block])
+    order = np.argsort(time, kind="stable")
+    starts = np.empty(len(time), np.int64)
+    starts[order] = np.cumsum(sizes[order]) - sizes[order]
+    records = np.empty(int(sizes.sum()), np.uint8)
+    first = 0
+    for batch in block:
+        _pack(batch, starts[first : first + len(batch)], records)
+        first += len(batch)
+    return records
+
+
+def _pack(batch: PacketBatch, starts: NDArray[np.int64], records: Bytes) -> None:
+    frame = _FRAMES[batch.family]
+    template = np.frombuffer(struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame, np.uint8).copy()
+    addresses = np.concatenate([_octets(batch.family, batch.src), _octets(batch.family, batch.dst)], axis=1)
+    pack_records(batch.time, addresses, template, np.array(_PLACES[batch.family]), starts, records)
+
+
+@compiled
+def pack_records(
+    time: NDArray[np.int64],
+    addresses: Bytes,
+    template: Bytes,
+    places: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    records: Bytes,
+) -> None:
+    """Write one record per packet: the template, with its time, both addresses and the checksum over them."""
+    address_at, checksum_at, constant = places
+    for i in range(len(time)):
+        start = starts[i]
+        for place in range(len(template)):
+            records[start + place] = template[place]
+        seconds, nanoseconds = time[i] // SECOND, time[i] % SECOND
+        for place in range(4):
+            records[start + place] = (seconds >> (8 * place)) & 255
+            records[start + 4 + place] = (nanoseconds >> (8 * place)) & 255
+        total = constant
+        for place in range(addresses.shape[1]):
+            octet = addresses[i, place]
+            records[start + address_at + place] = octet
+            total += np.int64(octet) << (8 if place % 2 == 0 else 0)
+        total = (total & 0xFFFF) + (total >> 16)
+        total = (total & 0xFFFF) + (total >> 16)
+        checksum = total ^ 0xFFFF
+        if checksum == 0 and constant < 0x4000:  # UDP writes a checksum of zero as all ones
+            checksum = 0xFFFF
+        records[start + checksum_at] = checksum >> 8
+        records[start + checksum_at + 1] = checksum & 255
+
+
+def truth_path(capture: Path) -> Path:
+    """Return the file with the answer to a capture: day.truth.jsonl for day.pcap.zst."""
+    return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
+
+
+class Synthetic(NamedTuple):
+    """A capture that was made: its file, that of the answer, and what they hold."""
+
+    path: Path
+    truth_path: Path
+    packets: int
+    flows: int
+    super_hosts: int  # hosts with at least 1024 peers
+    bytes: int
+    truth: list[Row]  # the answer: rows like those of a result, exact
+
+
+def synth(
+    out: str | Path,
+    *,
+    flows: str | int = "100k",
+    packets: str | int = "1M",
+    windows: str | int = 1,
+    super_hosts: str | int = 20,
+    seed: int = 1,
+    family: Family = 4,
+    window: str = defaults.WINDOW,
+    truth_min: str | int = 100,
+    ipv4_prefix: int = defaults.IPV4_PREFIX,
+    ipv6_prefix: int = defaults.IPV6_PREFIX,
+    force: bool = False,
+) -> Synthetic:
+    """Write synthetic traffic to a capture (.pcap, .pcap.zst, .parquet) and its exact answer beside it (.truth.jsonl).
+
+    Flows, packets and super hosts are those of each of the `windows`. The answer has hosts of at least `truth_min`
+    peers. The same arguments give the same traffic. The inner network is 10.0.0.0/8, for IPv6 (`family` 6 or "both")
+    2001:db8::/32. Files that this did not write are overwritten only with `force`.
+
+    >>> made = synth("day.pcap", super_hosts=50)
+    >>> made.truth[0]["host"], made.truth[0]["peers"]
+    """
+    path = Path(out)
+    traffic = make_traffic(flows, packets, windows, super_hosts, seed, family, window)
+    tally = Tally(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
+    for each in () if force else foreign_files(path):
+        raise UsageError(f"{each}: is there, and synth did not write it; force=True overwrites it")
+    return write_traffic(path, packet_blocks(traffic), tally)
+
+
+def make_traffic(
+    flows: str | int,
+    packets: str | int,
+    windows: str | int,
+    super_hosts: str | int,
+    seed: int,
+    family: str | int,
+    window: str,
+) -> Traffic:
+    """Return the parameters of traffic, from values as callers write them."""
+    families: dict[str | int, Family] = {4: 4, 6: 6, "4": 4, "6": 6, "both": "both"}
+    if family not in families:
+        raise UsageError(f"{setting('family', family)}: choose 4, 6 or both")
+    length = parse_duration(window)
+    if length % SECOND:
+        raise UsageError(f"{setting('window', window)}: synthetic windows last whole seconds")
+    return Traffic(
+        flows=parse_count(flows),
+        packets=parse_count(packets),
+        windows=parse_count(windows),
+        super_hosts=parse_count(super_hosts),
+        seed=seed,
+        family=families[family],
+        window_seconds=length // SECOND,
+    )
+
+
+def foreign_files(capture: Path) -> Iterator[Path]:
+    """Yield the files that would be overwritten although something else wrote them."""
+    for path, is_ours in ((capture, is_written_here), (truth_path(capture), is_truth)):
+        if path.is_file() and not is_ours(path):
+            yield path
+
+
+def write_traffic(capture: Path, blocks: Iterable[PacketBlock], tally: Tally) -> Synthetic:
+    """Write packets to a capture and the answer, which the tally counts, beside it."""
+    truth = truth_path(capture)
+    # The truth's file is opened first: if that fails, no capture without its truth is left behind.
+    with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
+        written = write_capture(capture, _counted(blocks, tally))
+        rows = tally.rows()
+        write_rows(part, rows)
+    return Synthetic(capture, truth, written.packets, tally.flows, tally.super_hosts, written.bytes, rows)
+
+
+def _counted(blocks: Iterable[PacketBlock], tally: Tally) -> Iterator[PacketBlock]:
+    for block in blocks:
+        tally.add(block)
+        yield block
