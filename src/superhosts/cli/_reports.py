@@ -9,7 +9,7 @@ from superhosts.core.text import counted
 from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 
 
 def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:

@@ -22,7 +22,7 @@ from superhosts.fleet.receipts import Say
 from superhosts.output.destination import Destination, Destinations
 from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.builder import WindowResult
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 
 MAX_WAITING = 100  # reports
 RECENT_WINDOWS = 1000  # windows whose reports are remembered

@@ -21,9 +21,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, ClassVar
 
-from superhosts.core.durable import hold_folder, is_plain, parse_json, set_aside_and_report
+from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import replacing, sync_folder
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind

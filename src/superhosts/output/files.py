@@ -31,10 +31,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
 from superhosts.core.pairs import Window
-from superhosts.core.replacing import Replacement, output_errors, replaceable
-from superhosts.core.resulttables import to_arrow
+from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.delivery import Delivery, DeliveryOptions

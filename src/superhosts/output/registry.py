@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.delivery import Delivery, DeliveryOptions, left_behind

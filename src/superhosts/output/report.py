@@ -14,16 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from superhosts.core.resulttables import COLUMNS as COLUMNS
-from superhosts.core.resulttables import plain_host
+from superhosts.core.results import COLUMNS as COLUMNS
+from superhosts.core.results import plain_host
 from superhosts.core.text import counted, printable
 from superhosts.core.times import iso_time, window_span
 
 if TYPE_CHECKING:
     from superhosts.core.pairs import Window
-    from superhosts.core.results import SuperHost
-    from superhosts.core.selection import Selection
-    from superhosts.sketch.evidence.verdicts import Judge
+    from superhosts.core.results import Selection, SuperHost
+    from superhosts.sketch.evidence.patterns import Judge
 
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.

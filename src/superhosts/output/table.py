@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from superhosts.core.text import at_least, printable
-from superhosts.core.times import shown_row_time, window_cell
-from superhosts.core.zone import shows_local
+from superhosts.core.times import shown_row_time, shows_local, window_cell
 from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.report import Report, Row, known_peers
 

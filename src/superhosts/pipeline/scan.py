@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from superhosts.core import defaults
-from superhosts.core.histogram import Durations
 from superhosts.core.pairs import Window
+from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
 from superhosts.detectors.registry import DETECTORS

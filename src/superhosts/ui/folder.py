@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.core.pairs import Part, Window
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Searchable, Selection
+from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
-from superhosts.sketch.files import SavedSketch, find_in_file, merge_named
+from superhosts.sketch.evidence.patterns import judge_of
+from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch
 from superhosts.ui.metrics import PartState, states_of
 

@@ -21,7 +21,7 @@ from superhosts.detectors.exact import Exact
 from superhosts.sketch.sketch import Sketch
 
 if TYPE_CHECKING:
-    from superhosts.core.histogram import Durations
+    from superhosts.core.profile import Durations
     from superhosts.fleet.backlog import Backlog
     from superhosts.fleet.edge import EdgeCounters
     from superhosts.fleet.hub import Hub

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board, Shown, points_of
 from superhosts.ui.folder import BusyError

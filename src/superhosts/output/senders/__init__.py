@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import UsageError

@@ -29,7 +29,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
 from superhosts.output.senders import (

@@ -16,9 +16,8 @@ from rich.text import Text
 
 from superhosts.core.pairs import Window
 from superhosts.core.text import at_least, counted, printable, short_count
-from superhosts.core.times import shown_time, window_cell
+from superhosts.core.times import shown_time, shows_local, window_cell
 from superhosts.core.units import SECOND, format_size
-from superhosts.core.zone import shows_local
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.ui.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, cut, highest, placed, sparkline
 from superhosts.ui.top.feed import Json, Snapshot, Span, span_of
