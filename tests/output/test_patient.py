@@ -146,7 +146,8 @@ def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     file = patient(inner, path, patience=0.01, queue=tmp_path / "queue")
     for number in range(4):
         file.write(report(number))  # returns
-    assert (calls, file.status()["waiting"]) == ([1], 4)
+    wait_for(lambda: calls == [1], "the first write has begun")
+    assert file.status()["waiting"] == 4
     assert len(list(tmp_path.glob("queue/*/0*.json"))) == 4  # a crash loses none of them
     opened.set()
     wait_for(lambda: file.status()["waiting"] == 0, "all is written")

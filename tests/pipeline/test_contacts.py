@@ -521,7 +521,7 @@ def test_protocols_and_ports_are_read() -> None:
             'by="address-port" and ipv6_prefix=128: a sketch has 128 bits for a host, and the port takes 16 of them; '
             "take ipv6_prefix=112 or less",
         ),
-        ({"by": "address-port", "detector": "gse"}, "only with .*cube.*, not with gse"),
+        ({"by": "address-port", "detector": "cbaa"}, "only with .*cube.*, not with cbaa"),
         ({"proto": ("tpc",)}, "neither a number"),
         ({"port": ("http-x",)}, "write a number"),
         ({"tunnels": "all"}, "one of outer, inner, both"),

@@ -29,7 +29,6 @@ from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import SuperhostsError
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
@@ -158,7 +157,7 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = DETECTORS[settings.detector], gpus_of(_chosen(settings))
+    kind, gpus = settings.kind, gpus_of(_chosen(settings))
     if kind.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:

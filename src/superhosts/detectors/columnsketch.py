@@ -41,16 +41,12 @@ from superhosts.detectors.locking import locked
 from superhosts.detectors.plan import SLACK, saturation_point
 from superhosts.detectors.plan.loads import noise_ratio
 from superhosts.detectors.storing import StoredHosts
-from superhosts.errors import GpuMemoryError
+from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
-
-
-class ThresholdWarning(UserWarning):
-    """The threshold is lower or higher than the sketch's geometry and fill support."""
 
 
 class Fill(NamedTuple):
