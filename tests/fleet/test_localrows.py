@@ -12,9 +12,7 @@ from commands import Run
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.position import Position
+from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import open_destination

@@ -13,9 +13,8 @@ import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.fleet.cluster.tasks import Task, _Attempt, _fold
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.position import Position
+from superhosts.fleet.batch import Task, _Attempt, _fold
+from superhosts.fleet.edge import Edge, Position
 from superhosts.fleet.spool import Spool
 from superhosts.jit.memory import is_out_of_memory
 from superhosts.pipeline.scan import RunOptions, Scan

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from superhosts.cli.usage.hub import Hub as HubOptions
     from superhosts.cli.usage.watch import Watch as WatchOptions
     from superhosts.fleet.hub import Hub
-    from superhosts.fleet.roster import Roster
+    from superhosts.fleet.sites import Roster
 
 TOKEN = "web-token"  # the file of the token, in a hub's folder
 

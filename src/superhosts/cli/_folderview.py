@@ -17,7 +17,7 @@ from superhosts.core.files import read_json
 from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.fleet.roster import is_wrong
+from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.names import Annotator
 from superhosts.ui.board import Board

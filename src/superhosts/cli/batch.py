@@ -24,8 +24,7 @@ from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
-from superhosts.fleet.cluster.cluster import connect
-from superhosts.fleet.cluster.run import Batch, BatchWindow, TaskError, prepare
+from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import Outcome, Report, which_hosts

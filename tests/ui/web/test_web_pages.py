@@ -18,7 +18,7 @@ from superhosts.cli._folderview import folder_view
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
-from superhosts.fleet.roster import WRONG
+from superhosts.fleet.sites import WRONG
 from superhosts.ui.board import MOST_WINDOWS, Board
 from superhosts.ui.folder import SketchFolder
 from superhosts.ui.top.hosts import filtered, host_rows

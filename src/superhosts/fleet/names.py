@@ -37,7 +37,7 @@ def check_site(name: str, option: str = "--site") -> str:
     return name
 
 
-class Parcel(NamedTuple):
+class SketchId(NamedTuple):
     """What a sketch's name says: its site, its window, and the beginning of its checksum."""
 
     site: str
@@ -46,7 +46,6 @@ class Parcel(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return f"{self.window_name}-{self.site}-{self.digest}.cube"
 
     @property
@@ -55,28 +54,26 @@ class Parcel(NamedTuple):
         return window_name(self.window)
 
     @classmethod
-    def parse(cls, name: str) -> Parcel:
+    def parse(cls, name: str) -> SketchId:
         """Parse a sketch's name. Raises UsageError for any other name."""
         match = _NAME.fullmatch(name)
         window = parse_window_name(f"{match[1]}-{match[2]}") if match else None
         if match is None or window is None:
             raise UsageError(f"'{printable(name)}' is not the name of a sketch (START-LENGTH-SITE-DIGEST.cube)")
-        parcel = cls(match[3], window, match[4])
-        if parcel.name != name:  # 300s instead of 5m would be a second name for the same window
-            raise UsageError(f"'{name}' should read {parcel.name}")
-        return parcel
+        sketch_id = cls(match[3], window, match[4])
+        if sketch_id.name != name:  # 300s instead of 5m would be a second name for the same window
+            raise UsageError(f"'{name}' should read {sketch_id.name}")
+        return sketch_id
 
     @classmethod
-    def of(cls, path: Path, site: str, window: Window) -> Parcel:
-        """Return the parcel of a file that was just written."""
+    def of(cls, path: Path, site: str, window: Window) -> SketchId:
         with path.open("rb") as file:
             file.seek(-DIGEST, 2)
             return cls(site, window, file.read(DIGEST).hex()[:DIGITS])
 
 
 def site_of(name: str) -> str:
-    """Return the site in the name of a sketch."""
-    return Parcel.parse(name).site
+    return SketchId.parse(name).site
 
 
 def parse_window_name(name: str) -> Window | None:

@@ -24,14 +24,10 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import format_size
 from superhosts.errors import UsageError
-from superhosts.fleet.folder import Folder
-from superhosts.fleet.limits import LimitedSay
-from superhosts.fleet.link import Acceptor
-from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.pauses import growing_pause
-from superhosts.fleet.place import Entry, Place
-from superhosts.fleet.quotas import Quotas
-from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.filestore import Entry, FileStore, FolderStore
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Acceptor, Receipt, Say, retry_delay
+from superhosts.fleet.names import SketchId, check_site
+from superhosts.fleet.sites import Quotas, SiteLog
 from superhosts.fleet.spool import Spool
 
 SETTLE = 60.0  # seconds that a file with a wrong checksum may still be in transit
@@ -44,8 +40,6 @@ LONGEST = 60.0  # longest time in seconds between two attempts to take a file
 
 @dataclass
 class FileCounters:
-    """What one end of the link has done."""
-
     sketches: int = 0
     receipts: int = 0
     resends: int = 0  # sketches that did not arrive intact
@@ -56,8 +50,6 @@ class FileCounters:
 
 @dataclass
 class _Bad:
-    """A file whose checksum was wrong."""
-
     read: tuple[object, ...]  # its state when it was read
     seen: tuple[object, ...]  # its state at the last scan
     since: float  # when it was first seen in that state
@@ -65,8 +57,6 @@ class _Bad:
 
 @dataclass
 class _Failed:
-    """A file that could not be taken."""
-
     times: int = 0
     until: float = 0.0
     error: OSError | None = None
@@ -99,14 +89,13 @@ class _Trouble:
 class FileSender:
     """Writes sketches to a place and waits for the hub's receipts there."""
 
-    def __init__(self, where: Path | Place, site: str, say: Say) -> None:
-        self._place, self._site = _as_place(where, "--to"), check_site(site)
-        self._home = self._place.home(site)
+    def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
+        self._store, self._site = _as_store(where, "--to"), check_site(site)
+        self._home = self._store.home(site)
         self.counters = FileCounters()
-        self._trouble = _Trouble(f"{self._place}/{site}", say, self.counters)
+        self._trouble = _Trouble(f"{self._store}/{site}", say, self.counters)
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop."""
         failed = 0
         while not stop.is_set():
             try:
@@ -117,13 +106,13 @@ class FileSender:
                 self._trouble.tell(error)
                 failed += 1
             with spool.changed:
-                pause = _pause(self._place, failed) if failed or spool.waiting() else self._place.longest
+                pause = _pause(self._store, failed) if failed or spool.waiting() else self._store.longest
                 spool.changed.wait(pause)  # a new sketch ends it
 
     def step(self, spool: Spool) -> None:
         """Process the receipts in the place, and send the sketches that are not in it."""
-        self._place.prepare(self._site)
-        present = self._place.names(self._site)
+        self._store.prepare(self._site)
+        present = self._store.names(self._site)
         for name in sorted(name for name in present if name.endswith(f".cube{ENDING}")):
             self._take_receipt(self._home / name, spool)
             present -= {name, name.removesuffix(ENDING)}
@@ -141,17 +130,17 @@ class FileSender:
 
     def _send(self, path: Path) -> None:
         try:
-            self._place.put(path, self._home / path.name)
+            self._store.put(path, self._home / path.name)
             self.counters.sketches += 1
         except FileNotFoundError:
             if path.exists():
                 raise  # else it was delivered or dropped meanwhile
 
     def _take_receipt(self, path: PurePath, spool: Spool) -> None:
-        if not self._place.look(path).is_plain:
-            self._place.set_aside(path)  # a folder, a link or a FIFO is not a receipt
+        if not self._store.look(path).is_plain:
+            self._store.set_aside(path)  # a folder, a link or a FIFO is not a receipt
             return
-        content = _parse_receipt(self._place.read(path, RECEIPT + 1))
+        content = _parse_receipt(self._store.read(path, RECEIPT + 1))
         sketch = path.with_name(path.name.removesuffix(ENDING))
         if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
             receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MAX_REASON))
@@ -159,8 +148,8 @@ class FileSender:
                 self.counters.resends += 1
             spool.settle(receipt)
             self.counters.receipts += 1
-        self._place.remove(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
-        self._place.remove(path)
+        self._store.remove(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
+        self._store.remove(path)
 
 
 class FileReceiver:
@@ -168,7 +157,7 @@ class FileReceiver:
 
     def __init__(
         self,
-        where: Path | Place,
+        where: Path | FileStore,
         say: Say,
         *,
         settle: float = SETTLE,
@@ -177,12 +166,12 @@ class FileReceiver:
         quotas: Quotas | None = None,
     ) -> None:
         """Receive sketches of at most `largest` bytes, of each site as many as its quota allows."""
-        self._place = _as_place(where, "--from")
+        self._store = _as_store(where, "--from")
         self.counters = FileCounters()
-        self._say = LimitedSay(say, clock=clock)
+        self._say = SiteLog(say, clock=clock)
         self._settle, self._largest, self._clock = settle, largest, clock
         self._quotas = Quotas() if quotas is None else quotas
-        self._trouble = _Trouble(str(self._place), say, self.counters)
+        self._trouble = _Trouble(str(self._store), say, self.counters)
         self._ignored: set[PurePath] = set()
         self._bad: dict[PurePath, _Bad] = {}  # files with wrong checksums
         self._failed: dict[PurePath, _Failed] = {}  # files that could not be taken
@@ -191,15 +180,14 @@ class FileReceiver:
         self._unlisted = 0  # times in a row that the place could not be scanned
 
     def senders(self) -> Collection[str]:
-        """Return the sites that have a folder."""
-        return self._place.sites()
+        return self._store.sites()
 
     def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. A missing folder may be a mount that appears later."""
         ready()
         while not stop.is_set():
             self.look(intake, stop)
-            stop.wait(_pause(self._place, self._unlisted))
+            stop.wait(_pause(self._store, self._unlisted))
 
     def look(self, intake: Acceptor, stop: threading.Event) -> None:
         """Take what is in the place now, and log what cannot be taken."""
@@ -213,7 +201,7 @@ class FileReceiver:
         """Take what is in the place now: sites in turns, of each site the oldest windows first."""
         self._attempts = 1
         self._unlisted += 1
-        found, trouble = self._place.sketches()
+        found, trouble = self._store.sketches()
         self._unlisted = 0
         self._attempts = 1 if trouble is not None else 0
         self._note_earlier(found)
@@ -233,7 +221,7 @@ class FileReceiver:
                 failed = self._failed.setdefault(path, _Failed())
                 failed.times += 1
                 self._attempts += 1
-                failed.until = now + (growing_pause(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
+                failed.until = now + (retry_delay(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
                 failed.error = error
         errors = [failed.error for failed in self._failed.values() if failed.error is not None]
         if trouble is not None or errors:
@@ -252,7 +240,7 @@ class FileReceiver:
 
     def _size(self, path: PurePath) -> int:
         try:
-            return self._place.look(path).size
+            return self._store.look(path).size
         except OSError:
             return 0
 
@@ -262,11 +250,11 @@ class FileReceiver:
     def _take(self, path: PurePath, intake: Acceptor) -> None:
         try:
             site = check_site(path.parent.name)
-            Parcel.parse(path.name)
+            SketchId.parse(path.name)
         except UsageError as error:
             self._ignore(path, f"ignored: {error}")
             return
-        entry = self._place.look(path)
+        entry = self._store.look(path)
         if not entry.is_plain:
             self._set_aside(path)
             return
@@ -277,10 +265,10 @@ class FileReceiver:
         self._bad.pop(path, None)
         answer = path.with_name(path.name + ENDING)
         with suppress(FileNotFoundError):
-            if self._place.look(answer).is_folder:
+            if self._store.look(answer).is_folder:
                 self._set_aside(answer)
-        self._place.write(answer, {"verdict": receipt.verdict, "reason": receipt.reason})
-        self._place.remove(path)
+        self._store.write(answer, {"verdict": receipt.verdict, "reason": receipt.reason})
+        self._store.remove(path)
         if self._earlier:
             self._earlier.pop(str(path), None)
         self.counters.sketches += 1
@@ -314,7 +302,7 @@ class FileReceiver:
         arrived = intake.folder / path.name
         remove_or_set_aside(arrived)
         try:
-            if not self._place.fetch(path, arrived, self._largest):
+            if not self._store.fetch(path, arrived, self._largest):
                 return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")
             return intake.accept(arrived, path.name, site)
         finally:
@@ -323,7 +311,7 @@ class FileReceiver:
     def _set_aside(self, path: PurePath) -> None:
         """Rename an entry that is not a file: nothing can be read from it."""
         try:
-            self._ignore(path, f"is not a plain file; set aside as {self._place.set_aside(path)}")
+            self._ignore(path, f"is not a plain file; set aside as {self._store.set_aside(path)}")
         except OSError as error:
             self._ignore(path, f"is not a plain file, ignored; cannot be set aside: {error.strerror}")
 
@@ -350,15 +338,15 @@ def _parse_receipt(text: bytes) -> Any:
         return None
 
 
-def _pause(place: Place, failed: int) -> float:
+def _pause(place: FileStore, failed: int) -> float:
     """Return the seconds until the next look at a place that has failed so many times in a row."""
-    return growing_pause(failed, place.poll, place.longest) if failed else place.poll
+    return retry_delay(failed, place.poll, place.longest) if failed else place.poll
 
 
-def _as_place(where: Path | Place, option: str) -> Place:
+def _as_store(where: Path | FileStore, option: str) -> FileStore:
     """Return the place at a path, which must not be a file; a missing folder may be a mount that appears later."""
     if not isinstance(where, Path):
         return where
     if where.is_file():
         raise UsageError(f"{option} {where}: is a file, not a folder")
-    return Folder(where)
+    return FolderStore(where)

@@ -20,8 +20,8 @@ from typing import Any
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import MissingExtraError, SuperhostsError
-from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.link import Say
+from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing
 
 try:
     import nats.errors
@@ -81,8 +81,6 @@ class GuardedClient(Client):
 
 
 class Link:
-    """One open connection."""
-
     def __init__(self, client: GuardedClient, timing: Timing) -> None:
         self.client = client
         self.jetstream = client.jetstream(timeout=timing.reply)
@@ -182,7 +180,6 @@ class LinkStatus:
         self._reasons: set[str] = set()  # logged since it last worked: one cause may lead to several errors in turn
 
     def say(self, text: str) -> None:
-        """Log another message about the link."""
         self._say(f"the link to {self._shown}: {text}")
 
     def down(self, reason: str, waiting: str = "") -> None:
@@ -261,7 +258,6 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error of a group of tasks that failed together."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

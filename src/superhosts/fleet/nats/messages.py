@@ -13,14 +13,110 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
-from superhosts.fleet.nats.telling import WIRE, WIRE_HEADER, wire_text
-from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.names import SketchId, check_site
+
+WIRE_HEADER = "Superhosts-Wire"
+WIRE = (1, 1)
+EARLIEST = (1, 0)  # the version of ends that tell none
+MAX_VERSION = 40  # characters of a release
+MAX_NOTICE = 400
+_WIRE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
+_SPOOL = re.compile(r"([0-9]{1,12}) ([0-9]{1,18})")
+_TIME = re.compile(r"[0-9]{1,19}")
+
+
+class Spooled(NamedTuple):
+    sketches: int
+    bytes: int
+
+
+class PeerInfo(NamedTuple):
+    """Metadata about one end of a link in the headers of its messages: version, clock, backlog; None where missing.
+
+        Superhosts-Wire       MAJOR.MINOR, the version of the messages
+        Superhosts-Version    the release, for people
+        Superhosts-Time       the sender's clock when it sent this, in nanoseconds since 1970
+        Superhosts-Spool      sketches that wait at the edge, and their bytes
+        Superhosts-Notice     what the hub wants the operator of the site to know
+
+    An end that sends none is of an earlier release: version 1.0. Unknown headers are ignored, so a new minor version
+    may add some. A major version changes what a message means; ends of different major versions do not exchange
+    sketches, and both say which of them to upgrade. Nothing is lost: sketches wait at the edge. Nothing here is
+    trusted: an invalid value counts as missing.
+    """
+
+    wire: tuple[int, int] = EARLIEST
+    version: str | None = None
+    sent: int | None = None  # ns since 1970, by its own clock
+    spool: Spooled | None = None
+    notice: str = ""
+
+    def headers(self) -> dict[str, str]:
+        found = {WIRE_HEADER: wire_text(self.wire)}
+        if self.version is not None:
+            found["Superhosts-Version"] = self.version
+        if self.sent is not None:
+            found["Superhosts-Time"] = str(self.sent)
+        if self.spool is not None:
+            found["Superhosts-Spool"] = f"{self.spool.sketches} {self.spool.bytes}"
+        if self.notice:
+            found["Superhosts-Notice"] = printable(self.notice, MAX_NOTICE)
+        return found
+
+    @classmethod
+    def parse(cls, headers: Mapping[str, str] | None) -> PeerInfo:
+        found = headers or {}
+        version = found.get("Superhosts-Version")
+        sent = _TIME.fullmatch(found.get("Superhosts-Time", ""))
+        spool = _SPOOL.fullmatch(found.get("Superhosts-Spool", ""))
+        notice = found.get("Superhosts-Notice")
+        return cls(
+            parse_wire(found),
+            printable(version, MAX_VERSION) if version else None,
+            int(sent[0]) if sent else None,
+            Spooled(int(spool[1]), int(spool[2])) if spool else None,
+            printable(notice, MAX_NOTICE) if notice else "",
+        )
+
+
+def own_info(spool: Spooled | None = None, notice: str = "", wall: Callable[[], int] = time.time_ns) -> PeerInfo:
+    return PeerInfo(WIRE, __version__, wall(), spool, notice)
+
+
+def wire_text(wire: tuple[int, int]) -> str:
+    return ".".join(map(str, wire))
+
+
+def parse_wire(headers: Mapping[str, str] | None) -> tuple[int, int]:
+    found = _WIRE.fullmatch((headers or {}).get(WIRE_HEADER, ""))
+    return (int(found[1]), int(found[2])) if found else EARLIEST
+
+
+def edge_mismatch(wire: tuple[int, int], site: str) -> str:
+    """Return why a hub cannot work with the edge of a site, and which to upgrade; empty if it can."""
+    return _mismatch(wire, "this hub", f"the edge of {site}")
+
+
+def hub_mismatch(wire: tuple[int, int]) -> str:
+    """Return why an edge cannot work with its hub, and which to upgrade; empty if it can."""
+    return _mismatch(wire, "this edge", "the hub")
+
+
+def _mismatch(theirs: tuple[int, int], here: str, there: str) -> str:
+    if theirs[0] == WIRE[0]:
+        return ""
+    older = here if theirs[0] > WIRE[0] else there
+    versions = f"{there} speaks version {wire_text(theirs)} of the link, {here} {wire_text(WIRE)}"
+    return f"{versions}: upgrade {older}"
+
 
 STREAM = "superhosts"
 CONSUMER = "hub"
@@ -47,12 +143,10 @@ class Chunk(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """The number of pieces."""
         return -(-self.size // self.step)
 
     @property
     def length(self) -> int:
-        """The bytes of this piece."""
         return min(self.step, self.size - self.number * self.step)
 
     def headers(self, attempt: str) -> dict[str, str]:
@@ -73,7 +167,7 @@ class Chunk(NamedTuple):
         if match is None:
             raise UsageError("a message that is not a piece of a sketch")
         number, step, size = map(int, match.groups())
-        chunk = cls(Parcel.parse(found.get("Superhosts-Name", "")).name, number, step, size)
+        chunk = cls(SketchId.parse(found.get("Superhosts-Name", "")).name, number, step, size)
         fits = 0 < size <= LARGEST and min(size, MIN_STEP) <= step <= min(size, CHUNK + HEADERS)
         if not (fits and number < chunk.pieces <= MAX_PIECES):
             raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in total, is invalid")
@@ -89,7 +183,6 @@ def site_of(subject: str) -> str:
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """Return a receipt as JSON."""
     return json.dumps(receipt._asdict()).encode()
 
 
@@ -107,12 +200,10 @@ def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
 
 
 def decode_receipt(data: bytes) -> Receipt | None:
-    """Parse a receipt; None if it is invalid."""
     return _receipt(_json(data))
 
 
 def decode_receipts(data: bytes) -> list[Receipt]:
-    """Parse the answer to a question."""
     found = _json(data)
     receipts = [_receipt(each) for each in found[:QUESTION]] if isinstance(found, list) else []
     return [receipt for receipt in receipts if receipt is not None]
@@ -122,7 +213,7 @@ def _receipt(found: Any) -> Receipt | None:
     if not isinstance(found, dict) or found.get("verdict") not in (MERGED, REFUSED, RESEND):
         return None
     try:
-        name = Parcel.parse(str(found.get("name"))).name
+        name = SketchId.parse(str(found.get("name"))).name
     except UsageError:
         return None  # names become paths, so only a sketch's name may pass
     return Receipt(name, found["verdict"], printable(found.get("reason", ""), MAX_REASON))  # the edge shows it
@@ -134,7 +225,7 @@ def decode_names(data: bytes, site: str) -> list[str]:
     names = []
     for name in found[:QUESTION] if isinstance(found, list) else []:
         try:
-            if isinstance(name, str) and Parcel.parse(name).site == site:
+            if isinstance(name, str) and SketchId.parse(name).site == site:
                 names.append(name)
         except UsageError:
             continue

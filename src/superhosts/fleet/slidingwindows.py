@@ -12,24 +12,88 @@ disk; windows that are reported again follow each other in it like new ones.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
+from superhosts.core.units import format_duration
+from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.grid import Grid
-from superhosts.fleet.ledger import UNKNOWN, revision_after
-from superhosts.fleet.merging import Merger
-from superhosts.fleet.parcels import site_of
+from superhosts.fleet.clock import TimeSource, age_of
+from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Members, Reporter
-from superhosts.fleet.store import WindowStore
-from superhosts.fleet.windowledger import WindowIssue, WindowLedgers
+from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, revision_after
+from superhosts.fleet.union import Merger
 from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
+
+FOLDER = "sliding"
+MAX_FORGOTTEN = 1000  # files to remove in one call
+
+
+class Grid(NamedTuple):
+    """Which windows a hub takes and reports: of one length, or made of panes and sliding by a pane.
+
+    Panes and windows begin at multiples of a pane's length since 1970, at all sites. A pane and the window that ends
+    with it have the same number. Lengths are in nanoseconds.
+    """
+
+    length: int
+    slide: int
+
+    @property
+    def panes(self) -> int:
+        """How many panes a window has; 1 unless windows overlap."""
+        return self.length // self.slide
+
+    def check(self, window: Window) -> None:
+        """Refuse (UsageError) a window that is not a pane of this grid."""
+        length, pane = window.end - window.start, format_duration(self.slide)
+        if self.panes > 1:
+            wanted = f"panes of {pane} (--window {format_duration(self.length)} --slide {pane})"
+            way = f"start its edge with --slide {pane}"
+        else:
+            wanted, way = f"windows of {pane} (--window)", f"start its edge with --window {pane}"
+        if length != self.slide:
+            raise UsageError(f"a window of {format_duration(length)}, and this hub takes {wanted}: {way}")
+        if window.start % self.slide:
+            raise UsageError(f"does not begin at a multiple of {pane}, and this hub takes {wanted}")
+
+    def number(self, pane: str) -> int | None:
+        """Return the number of a pane; None for a window that is not a pane of this grid."""
+        window = parse_window_name(pane)
+        if window is None or window.end - window.start != self.slide or window.start % self.slide:
+            return None
+        return window.start // self.slide
+
+    def pane(self, number: int) -> str:
+        return window_name(Window(number * self.slide, (number + 1) * self.slide))
+
+    def number_of_window(self, window: str) -> int:
+        span = parse_window_name(window)
+        assert span is not None
+        return span.end // self.slide - 1
+
+    def window(self, number: int) -> Window:
+        end = (number + 1) * self.slide
+        return Window(end - self.length, end)
+
+    def panes_of(self, number: int) -> range:
+        return range(number + 1 - self.panes, number + 1)
+
+    def windows_of(self, number: int) -> range:
+        return range(number, number + self.panes)
+
+    def neighbours(self, number: int) -> range:
+        """Return the panes that are in one window with a pane, itself included."""
+        return range(number + 1 - self.panes, number + self.panes)
 
 
 class Pane(NamedTuple):
@@ -40,8 +104,6 @@ class Pane(NamedTuple):
 
 
 class _Attendance(NamedTuple):
-    """The sites of a pane."""
-
     sites: set[str]
     missing: set[str]
     members: list[str]  # names of the sites' sketches
@@ -64,7 +126,7 @@ class SlidingWindows:
     ) -> None:
         self._grid, self._store, self._archive = grid, store, archive
         self._reporter = reporter
-        self._ledgers = WindowLedgers(store.state, store.asides, store.times)
+        self._ledgers = SlidingLedgers(store.state, store.quarantine, store.times)
         self._unions = _Unions(grid, merger)
         self._made: _Made | None = None
         self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
@@ -73,12 +135,10 @@ class SlidingWindows:
             self._examine(number, ())
 
     def __contains__(self, window: str) -> bool:
-        """Return True if a window is due."""
         number = self._grid.number_of_window(window)
         return number in self._due and window == self._name(number)  # or it is a pane
 
     def __len__(self) -> int:
-        """How many windows are due."""
         return len(self._due)
 
     def add(self, pane: str, sketch: Sketch, sites: Iterable[str]) -> None:
@@ -101,7 +161,6 @@ class SlidingWindows:
         return {self._name(number): self._due[number] for number in numbers}
 
     def sites_of(self, window: str) -> set[str]:
-        """Return the sites that wait for the report of a window."""
         return self._due[self._grid.number_of_window(window)]
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
@@ -146,7 +205,6 @@ class SlidingWindows:
             self._ledgers.release(self._name(number))
 
     def forget(self, age: float) -> None:
-        """Remove what was reported longer than `age` seconds ago."""
         self._ledgers.forget(age)
 
     def _name(self, number: int) -> str:
@@ -231,8 +289,13 @@ class SlidingWindows:
         if not valid:
             self._ledgers.leave_out_rows(window, "not the rows of a report")
         self._ledgers.write_rows(window, report.rows)
-        ledger.issuing = WindowIssue(
-            report.revision, _digest(panes), report.sites, report.missing, report.refused, report.left_out
+        ledger.issuing = Issue(
+            report.revision,
+            content=_digest(panes),
+            sites=report.sites,
+            missing=report.missing,
+            refused=report.refused,
+            left_out=report.left_out,
         )
         try:
             self._ledgers.write(window)
@@ -294,8 +357,6 @@ def _digest(panes: list[Pane]) -> str:
 
 
 class _Unions:
-    """Makes the unions of windows from those of panes."""
-
     def __init__(self, grid: Grid, merger: Merger) -> None:
         self.fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._grid, self._merger = grid, merger
@@ -323,3 +384,80 @@ class _Unions:
             sketch, self.fresh = self.fresh[1], None
             return sketch
         return self._merger.reported_union(self._grid.pane(pane.number)) or Sketch()
+
+
+class SlidingLedgers:
+    """What a hub has reported of windows that slide. Their panes are in the store, like windows that do not slide.
+
+        STATE/sliding/20261114T120000Z-5m.json      the last report, and one in progress
+        STATE/sliding/20261114T120000Z-5m.jsonl     the rows of the last report that was made
+
+    The rows are on disk before the report counts as in progress. So a hub that is killed meanwhile writes the same rows
+    again, even if some pane has changed.
+    """
+
+    def __init__(self, state: Path, quarantine: Quarantine, times: TimeSource) -> None:
+        self._folder, self._quarantine, self._times = state / FOLDER, quarantine, times
+        self._read: dict[str, Ledger] = {}
+        try:
+            make_folder(self._folder)
+            for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
+                left.unlink()
+        except OSError as error:
+            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
+
+    def get(self, window: str) -> Ledger:
+        """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
+        if window not in self._read:
+            self._read[window] = self._parse(window)
+        return self._read[window]
+
+    def _parse(self, window: str) -> Ledger:
+        path = self._path(window)
+        try:
+            return Ledger.parse(parse_json(path), window)
+        except FileNotFoundError:
+            return Ledger()
+        except ValueError as error:
+            self._quarantine.put(path, f"{error}; the window is reported again")
+            return Ledger(issued=Issue(UNKNOWN))
+
+    def write(self, window: str) -> None:
+        write_json(self._path(window), asdict(self.get(window)))
+
+    def rows(self, window: str) -> list[Any] | None:
+        """Return the rows of a window's last report; None if they are damaged."""
+        path = self._path(window, ".jsonl")
+        try:
+            return list(read_lines(path))
+        except ValueError as error:
+            self.leave_out_rows(window, error)
+            return None
+
+    def write_rows(self, window: str, rows: Iterable[Any]) -> None:
+        write_lines(self._path(window, ".jsonl"), rows)
+
+    def leave_out_rows(self, window: str, reason: object) -> None:
+        """Set rows aside that are not those of a report."""
+        self._quarantine.put(self._path(window, ".jsonl"), reason)
+
+    def release(self, window: str) -> None:
+        """Remove the rows of a window that cannot change any more, and free its memory. What was reported stays."""
+        self._path(window, ".jsonl").unlink(missing_ok=True)
+        self._read.pop(window, None)
+
+    def forget(self, age: float) -> None:
+        """Remove what is older than `age` seconds, a bounded number of files at a time."""
+        gone = 0
+        for path in self._folder.glob("*.json*"):
+            window = parse_window_name(path.stem)
+            with contextlib.suppress(OSError):  # not a file
+                if window is not None and age_of(path.lstat().st_mtime, window.end, self._times.wall()) > age:
+                    path.unlink()
+                    self._read.pop(path.stem, None)
+                    gone += 1
+            if gone == MAX_FORGOTTEN:
+                return
+
+    def _path(self, window: str, ending: str = ".json") -> Path:
+        return self._folder / f"{window}{ending}"
