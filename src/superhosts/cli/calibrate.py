@@ -26,7 +26,7 @@ from superhosts.lab.experiment import Panels, why_nothing
 from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
 

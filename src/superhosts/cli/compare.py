@@ -39,10 +39,10 @@ from superhosts.lab.experiment import (
 from superhosts.lab.figures import Facts, draw_comparison
 from superhosts.lab.scores import Estimates, joined, percent
 from superhosts.lab.sheet import key_words, prepare_folder
-from superhosts.output.base import Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import Report
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.sources.open import open_inputs
 from superhosts.sources.synthetic.traffic import Traffic
