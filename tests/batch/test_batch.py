@@ -20,7 +20,6 @@ import pytest
 
 import superhosts as sh
 from commands import Run, command
-from superhosts.cli._saving import file_name
 from superhosts.cli.batch import save_window as save
 from superhosts.core.pairs import Window
 from superhosts.core.results import COLUMNS
@@ -30,6 +29,7 @@ from superhosts.fleet.cluster import cluster as clusters
 from superhosts.fleet.cluster.cluster import check_workers, connect
 from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
 from superhosts.fleet.cluster.tasks import Result, Task, run_task
+from superhosts.pipeline.saver import file_name
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
 from superhosts.sources.files import FoundFile

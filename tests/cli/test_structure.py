@@ -18,9 +18,9 @@ from typer.models import ArgumentInfo, OptionInfo
 from commands import parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
-from superhosts.cli._groups import list_parameters
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
+from superhosts.cli._program import list_parameters
 from superhosts.detectors.registry import DETECTORS
 
 FOLDER = Path(cli.__file__).parent
@@ -198,7 +198,7 @@ def test_the_options_of_no_command_need_a_compiler() -> None:
     code = """
 import sys
 from superhosts.cli import COMMANDS
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 for words, entry in COMMANDS.items():
     LazyCommand(words, entry).load()
 print({"numba", "numpy", "pyarrow", "zstandard", "rich", "nats", "dask"} & set(sys.modules))
