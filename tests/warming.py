@@ -1,6 +1,6 @@
 """Every kind of input and every command on small data: together they use the hot loops that tests use.
 
-A parallel run of the tests compiles them before its workers start (`warm_up`), and `tests/test_second_run.py` proves
+A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
 that a second process compiles none of them again.
 
     python tests/warming.py inputs detectors    # run these shares in this process
@@ -38,8 +38,8 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
     from superhosts.detectors.cube.fill import fill
-    from superhosts.jit.compiled import is_cold
-    from superhosts.lab.rivals.rgs.cpu import write
+    from superhosts.jit.cache import is_cold
+    from superhosts.lab.rivals.rgs import write
 
     tests = str(Path(__file__).parent)
     commands = [[__file__, "rivals"]] if rivals and is_cold(write) else []
@@ -305,7 +305,7 @@ def parts(folder: Path) -> Iterator[Step]:
     from detectors import test_cube_stages as stages
     from detectors import test_estimates_of_many as estimates
     from detectors import test_host_rows as host_rows
-    from engines import test_gpu as gpu
+    from detectors.gpu import test_gpu as gpu
     from sketches import test_golden as golden
     from sources import test_capture_pieces as pieces
     from sources import test_kafka as kafka
@@ -358,19 +358,17 @@ def _detectors(folder: Path) -> Iterator[Step]:
     from superhosts.sketch.sketch import DETECTORS
 
     yield from commands(folder / "commands")
-    yield from detectors(folder, [name for name in DETECTORS if name not in RIVALS])
+    yield from detectors(folder, DETECTORS)
     yield partial(use, "cube", folder, exact=False)
     yield from keyed(folder)
     yield from parts(folder)
 
 
 def _rivals(folder: Path) -> Iterator[Step]:
-    from detectors import test_dcds as dcds
-    from sketches import test_golden as golden
+    from lab import test_rivals as rivals
 
-    yield from detectors(folder, RIVALS)
-    yield from cases(folder, dcds.test_the_search_finds_what_all_combinations_give)
-    yield from cases(folder, golden.test_a_golden_file_gives_its_answers, rivals=True)
+    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
     made = ["--flows", "9k", "--packets", "20k", "--json"]
     yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")
     yield run("bench", *made, "--memory", "2MiB")

@@ -23,7 +23,7 @@ from superhosts.core.pairs import HostFormat
 from superhosts.detectors.registry import DETECTORS
 
 SECRET = b"correct horse battery"
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}  # others do with less
+SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}
 MAKERS: dict[str, Any] = {
     name: partial(sh.Exact, device="cpu") if name == "exact" else partial(kind, SIZES.get(name, "1MiB"), device="cpu")
     for name, kind in DETECTORS.items()

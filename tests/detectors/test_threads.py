@@ -30,10 +30,7 @@ from crowd import DEADLINE, Call, together, while_others_work
 from superhosts.core import device
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.engines.tuning import GpuTuning, Tuning
-from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
-from superhosts.lab.rivals.gse import Geometry as GseGeometry
-from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
+from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import DETECTORS
 from traffic import three_windows, write
@@ -48,9 +45,6 @@ TINY: dict[str, Any] = {  # sizes for the simulator, in which every GPU thread i
     "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
     "cbaa": CbaaGeometry(1, 8, 4, 0, 2, 6),
     "cbaa-paper": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
-    "dcds": DcdsGeometry(6, (41, 43, 47, 53, 59, 61, 37), 6),
-    "vbfa": VbfaGeometry(8, 3, 6),
-    "gse": GseGeometry(13, 6, 4),
 }
 MERGING = [name for name, kind in DETECTORS.items() if "merge" not in kind.broken_laws]
 ON_GPU = [name for name, kind in DETECTORS.items() if kind.runs_on_gpu and name != "exact"]

@@ -339,7 +339,7 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     [
         ({"window": "all"}, "whole seconds"),
         ({"window": "1.5s"}, "whole seconds"),
-        ({"detector": "filter"}, "a hub merges"),
+        ({"detector": "filter"}, "one of cube"),
         ({"detector": "exact"}, "a hub merges"),
         ({"by": "address-port"}, "a hub merges"),
     ],

@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 import superhosts as sh
 from naive_contacts import Packet, contacts
 from superhosts.core.lens import parse_ports, parse_protocols
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ANSWERED,
     ANSWERS,
     IS_ANSWERED,
     IS_CONVERSATION,
     IS_RECORD,
     OPENED,
+    HostFormat,
+    PacketBatch,
+    PacketBlock,
+    Part,
     pack,
 )
-from superhosts.core.pairs import HostFormat, PacketBatch, PacketBlock, Part
 from superhosts.errors import UsageError
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.builder import compile_all
@@ -518,7 +521,7 @@ def test_protocols_and_ports_are_read() -> None:
             'by="address-port" and ipv6_prefix=128: a sketch has 128 bits for a host, and the port takes 16 of them; '
             "take ipv6_prefix=112 or less",
         ),
-        ({"by": "address-port", "detector": "gse"}, "only with .*cube.*, not with gse"),
+        ({"by": "address-port", "detector": "cbaa"}, "only with .*cube.*, not with cbaa"),
         ({"proto": ("tpc",)}, "neither a number"),
         ({"port": ("http-x",)}, "write a number"),
         ({"tunnels": "all"}, "one of outer, inner, both"),

@@ -38,12 +38,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "never exact": {"memory": "1MiB", "exact": False},
     "exact or not": SMALL,
     "cbaa": {"detector": "cbaa", "memory": "8MiB"},
-    "dcds": {"detector": "dcds", "memory": "2MiB"},
-    "vbfa": {"detector": "vbfa", "memory": "1MiB"},
-    "gse": {"detector": "gse", "memory": "1MiB"},
     "exact": {"detector": "exact"},
-    "spreadsketch": {"detector": "spreadsketch", "memory": "1MiB"},
-    "pairsample": {"detector": "pairsample", "memory": "1MiB"},
 }
 
 
@@ -465,8 +460,6 @@ def check_gaps(sliding: SlidingPanes, settings: Settings, *, keeps_all: bool) ->
         ({"window": "all", "slide": "1m"}, 'slide="1m": not with window="all"'),
         ({"window": "5m", "slide": "soon"}, "'soon' is not a duration"),
         ({"window": "30d", "slide": "1s"}, f"a window has at most {MOST_PANES:,} panes, and 30d would have 2,592,000"),
-        ({"window": "5m", "slide": "1m", "detector": "filter"}, "which filter cannot do"),
-        ({"window": "5m", "slide": "1m", "detector": "rgs"}, "which rgs cannot do"),
         ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 16 sketches of panes and unions"),
     ],
 )
@@ -485,4 +478,3 @@ def test_memory_and_panes() -> None:
     assert sliding.of_panes == Settings(window="30s")
     assert "slide" not in plain.fingerprint
     assert sliding.fingerprint["slide"] == "30s"
-    Settings(window="5m", slide="5m", detector="filter")  # does not overlap

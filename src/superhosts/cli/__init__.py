@@ -18,12 +18,12 @@ from typing import Annotated, Any
 
 import typer
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli._program import Entry, Group, add_commands
 from superhosts.core.notices import as_warning
 from superhosts.core.text import speaking_options
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.jit.compiling import tell_seconds
+from superhosts.jit.compilation import tell_seconds
 from superhosts.output.console import OUT_OF_MEMORY, say, say_error, show_tracebacks, tell, use_log_format
 from superhosts.output.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
 

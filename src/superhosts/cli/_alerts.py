@@ -20,7 +20,7 @@ from superhosts.cli._options import AlertOptions
 from superhosts.cli._program import options_now
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.allowing import AllowList, never_act

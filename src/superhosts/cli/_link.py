@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from superhosts.cli._keys import fleet_key
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli.usage.fleet import Edge
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
@@ -34,7 +34,7 @@ from superhosts.sources.files import is_url
 from superhosts.ui.service import in_background
 
 if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
+    from superhosts.fleet.nats.options import NatsOptions
 
 
 def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
@@ -58,7 +58,7 @@ def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Se
     if connection is None:
         assert to is not None
         return FileSender(find_place(to, "--to"), site, tell)
-    from superhosts.cli._nats import NatsSender
+    from superhosts.fleet.nats.send import NatsSender
 
     return NatsSender(connection, site, tell)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli import COMMANDS, DESCRIPTION, FIRST_STEPS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, key_of

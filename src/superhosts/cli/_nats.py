@@ -12,7 +12,7 @@ from typing import Any
 
 from superhosts.cli._options import LinkOptions
 from superhosts.cli.usage.fleet import BROKER_CAP, LISTEN, Hub
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError

@@ -42,7 +42,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.models import OptionInfo, ParameterInfo
 
 from superhosts.cli._completion import completion_of
-from superhosts.core.zone import local_times
+from superhosts.core.times import local_times
 from superhosts.errors import UsageError
 from superhosts.output.console import announce_compiling, use_log_format
 from superhosts.output.streams import silence_stdout

@@ -9,6 +9,7 @@ from typing import Any
 from superhosts.cli._options import EvidenceOptions, NamesOptions, OutputQueueOptions, ResultOptions, ScanResultOptions
 from superhosts.cli._values import parse_seconds
 from superhosts.core.units import parse_size
+from superhosts.lab.scan import detector_of
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.names.annotator import NO_NAMES, NamingOptions
@@ -61,4 +62,6 @@ def make_settings(*groups: Any, **others: Any) -> Settings:
                 given |= vars(value)
             elif option.name in _NAMES and value is not None:
                 given[option.name] = value
+    if "detector" in given:
+        given["detector"] = detector_of(given["detector"])
     return Settings(**given, **others)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._options import TimeOptions
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
+from superhosts.core.times import shows_local
 from superhosts.core.units import SECOND, format_size, parse_duration
-from superhosts.core.zone import shows_local
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.errors import InputError, UsageError
 from superhosts.lab.drawing import Note, caption, key_words

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.cli._options import ResultOptions
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.notices import WARNING, Notice, as_warning
 from superhosts.core.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
-from superhosts.core.replacing import output_errors, replaceable, replacing
-from superhosts.core.stopwatch import STAGES, WAITING, Profile, Spent, process_age, timing
+from superhosts.core.profile import STAGES, WAITING, Profile, Spent, process_age, timing
 from superhosts.core.text import counted, short_rate
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.console import say, tell

@@ -14,8 +14,7 @@ from superhosts.cli._progress import Progress
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._summary import CountersOutput, RunTotals, tell_end, windows_text
 from superhosts.cli.usage.fleet import Batch as BatchOptions
-from superhosts.core.durable import copy_synced
-from superhosts.core.replacing import rename_durably, sync_folder
+from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole

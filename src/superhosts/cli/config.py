@@ -15,7 +15,7 @@ from superhosts.cli._combined import check_together
 from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_common, checked, key_of, read_config
 from superhosts.cli._program import LazyCommand
 from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
-from superhosts.core.replacing import output_errors, replacing
+from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.configured import rules_of

@@ -20,7 +20,7 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import use_filter
 from superhosts.cli.usage.fleet import LOCAL
 from superhosts.cli.usage.fleet import Edge as EdgeOptions
-from superhosts.core.durable import hold_folder
+from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice, as_warning
 from superhosts.core.text import counted
@@ -37,7 +37,8 @@ from superhosts.output.base import RunKind
 from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
 from superhosts.output.opening import OutputOptions, open_destinations
 from superhosts.output.rows import columns_with
-from superhosts.pipeline.scan import Counters, RunOptions, Scan
+from superhosts.pipeline.network import Counters
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.files import OnError
@@ -47,7 +48,7 @@ from superhosts.ui.metrics.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
+    from superhosts.fleet.nats.options import NatsOptions
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 

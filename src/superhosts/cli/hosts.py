@@ -17,8 +17,7 @@ from superhosts.cli.usage.sketches import Hosts
 from superhosts.core.lens import Lens
 from superhosts.core.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part, Window
 from superhosts.core.prefixes import parse_networks
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Searchable, Selection
+from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.core.text import counted, printable
 from superhosts.core.times import window_span
 from superhosts.core.units import parse_duration

@@ -16,7 +16,7 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.traffic import RowOptions, Rows
-from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, packets_of
 from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted

@@ -22,11 +22,10 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.traffic import Scan as ScanOptions
 from superhosts.core.device import choose_device, gpus_of, thread_count
 from superhosts.core.notices import as_warning
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import SuperhostsError
 from superhosts.output.base import RunKind
 from superhosts.output.console import fail_with, say, say_error, show_tracebacks
@@ -34,9 +33,10 @@ from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destinations
 from superhosts.output.rows import columns_with
 from superhosts.pipeline.builder import gathered_memory
+from superhosts.pipeline.network import Counters
 from superhosts.pipeline.report import report_of
 from superhosts.pipeline.saver import SketchSaver, prepare_folder
-from superhosts.pipeline.scan import Counters, RunOptions, Scan, scan_options
+from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
@@ -193,7 +193,7 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = DETECTORS[settings.detector], gpus_of(_chosen(settings))
+    kind, gpus = settings.kind, gpus_of(_chosen(settings))
     if kind.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:

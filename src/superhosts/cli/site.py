@@ -14,9 +14,8 @@ from rich.table import Table
 from superhosts.cli._keys import announced_key
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import Enroll, Revoke, Rotate, SiteList, TokenOptions
-from superhosts.core.durable import read_json, write_private
+from superhosts.core.files import output_errors, read_json, write_private
 from superhosts.core.keys import ChosenKey, find_key
-from superhosts.core.replacing import output_errors
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND, format_size

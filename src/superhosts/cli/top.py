@@ -27,7 +27,7 @@ from superhosts.cli.web import folder_view, follow_folder
 from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.jit.compiling import before_compiling
+from superhosts.jit.compilation import before_compiling
 from superhosts.output.base import Report
 from superhosts.output.console import OUT_OF_MEMORY, fail_with, say, use_log
 from superhosts.output.fanout import Destinations

@@ -14,9 +14,9 @@ from superhosts.cli._options import AlertOptions, DashboardOptions, NamesOptions
 from superhosts.cli._settings import naming_of
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli.usage.sketches import Web
-from superhosts.core.durable import exposure_warning, read_json, write_private
+from superhosts.core.files import exposure_warning, read_json, write_private
 from superhosts.core.notices import Notice
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
 from superhosts.fleet.roster import is_wrong

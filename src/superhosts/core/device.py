@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.errors import UsageError
 
 Result = TypeVar("Result")
@@ -52,6 +52,13 @@ def check_device(device: str) -> None:
     """Raise UsageError if the caller names a device that is not usable. "auto" always is; the driver is not asked."""
     if device not in ("cpu", "auto"):
         choose_device(device)
+
+
+def check_cpu_only(name: str, device: str) -> None:
+    """Raise UsageError if `device` names a GPU, or is unknown: the detector of this name has no GPU kernels."""
+    if device.startswith("cuda"):
+        raise UsageError(f"device {device!r}: {name} runs on the CPU only; use cpu or auto")
+    check_device(device)
 
 
 def gpus_of(device: str) -> list[int]:

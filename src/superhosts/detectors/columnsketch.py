@@ -21,11 +21,19 @@ from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, numbers_to
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
 from superhosts.cubefile.container import CodedBlock, Take
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
-from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.base import (
+    Arrays,
+    ColumnGeometry,
+    Counts,
+    CrowdedError,
+    Engine,
+    Plan,
+    SeveralEngines,
+    Sums,
+    Words,
+)
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
-from superhosts.detectors.engines.geometry import ColumnGeometry
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
@@ -33,16 +41,12 @@ from superhosts.detectors.locking import locked
 from superhosts.detectors.plan import SLACK, saturation_point
 from superhosts.detectors.plan.loads import noise_ratio
 from superhosts.detectors.storing import StoredHosts
-from superhosts.errors import GpuMemoryError
+from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
-
-
-class ThresholdWarning(UserWarning):
-    """The threshold is lower or higher than the sketch's geometry and fill support."""
 
 
 class Fill(NamedTuple):

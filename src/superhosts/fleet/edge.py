@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import read_state, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
@@ -62,9 +62,9 @@ class EdgeCounters:
 
 def check_settings(settings: Settings) -> Settings:
     """Refuse settings whose sketches a hub cannot merge. Fleets report super hosts alone, unless asked otherwise."""
-    if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
-        able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
-        raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
+    if not settings.kind.takes_blocks:
+        able = [name for name, kind in DETECTORS.items() if kind.takes_blocks]
+        raise UsageError(f"--detector {settings.kind.name}: a hub merges {', '.join(able)}")
     if settings.by != "address":
         raise UsageError(
             f"--by {settings.by}: a hub merges hosts that are addresses or prefixes; scan and watch take it"

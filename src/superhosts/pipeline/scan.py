@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from superhosts.core import defaults
-from superhosts.core.histogram import Durations
 from superhosts.core.pairs import Window
+from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.base import Detector
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaver import Interleaver
@@ -86,7 +86,7 @@ def scan_options(
     it matters who opened, because that is decided window by window.
     """
     live = any(source.live for source in sources)
-    can_join = "merge" not in DETECTORS[settings.detector].broken_laws and settings.memory_total is None
+    can_join = "merge" not in settings.kind.broken_laws and settings.memory_total is None
     can_join = can_join and not settings.has_contacts
     return RunOptions(
         grace=grace if live and settings.window != "all" else None,
@@ -243,7 +243,7 @@ class Scan:
         reached = f" ({counted(packets, 'packet')}, {counted(pairs, 'pair')})" if self._has_begun else ""
         memory = settings.geometry or format_size(parse_size(settings.memory))
         slide = f" by {settings.slide}" if settings.slides else ""
-        words = [inputs, f"window {settings.window}{slide}", f"{settings.detector} {memory}", settings.device]
+        words = [inputs, f"window {settings.window}{slide}", f"{settings.kind.name} {memory}", settings.device]
         return f"<Scan: {', '.join(words)}; {state}{reached}>"
 
     @property
@@ -581,7 +581,7 @@ def scan(
     top: int | None = None,
     window: str | None = None,
     slide: str = "",
-    detector: str = "cube",
+    detector: str | type[Detector] = "cube",
     memory: str | int = defaults.MEMORY,
     geometry: str = "",
     exact: bool | Literal["on", "off"] | None = None,

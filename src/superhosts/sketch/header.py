@@ -20,7 +20,6 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import MAX_HEADER, CubeReader
 from superhosts.cubefile.parts import ArrayError, array_name
 from superhosts.detectors import hostnames
-from superhosts.detectors.hostlist import DeviceError
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GpuMemoryError, MergeError, SketchFileError
@@ -93,7 +92,7 @@ def header_errors(file: str) -> Iterator[None]:
     """Convert errors from invalid array contents into a SketchFileError that names the file."""
     try:
         yield
-    except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
+    except (GpuMemoryError, MergeError, SketchFileError):
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise SketchFileError(f"damaged: invalid content ({printable(error)})", file=file) from None

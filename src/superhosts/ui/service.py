@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import set_aside_and_report, write_json
+from superhosts.core.files import set_aside_and_report, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.output.background import Log

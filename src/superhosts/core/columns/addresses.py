@@ -10,20 +10,22 @@ say where each number ends. IPv6 is read eight bytes at a time into integers, on
 
 Every function takes bytes as uint8 and returns the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is
 no address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
+
+`packets_of` makes packets of rows with two addresses, one batch for each family. A row whose ends are of different
+families, or of which one is no address, is no packet.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba.core.types import uint64
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly, thread_count
-from superhosts.jit.compiled import compiled
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import MARKED_BYTES, byte_marks, word_at
 
 Bytes = NDArray[np.uint8]
 Kinds = NDArray[np.uint8]  # 4, 6 or 0 (no address)
@@ -36,42 +38,6 @@ READABLE = 56  # bytes from the start of a text that are read, wherever it ends
 _HIGH_BITS = 0x8080808080808080
 _LOW_BITS = 0x7F7F7F7F7F7F7F7F
 _ONES = 0x0101010101010101
-_VECTOR = 16  # bytes that are compared at once
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _word(_context: Any, _address: Any) -> Any:
-    """Return the eight bytes at an address in memory, the first one lowest."""
-
-    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
-        word = ir.IntType(64)
-        return builder.load(builder.inttoptr(values[0], word.as_pointer()), "", 1)
-
-    return uint64(uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _marks(_context: Any, _address: Any) -> Any:
-    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros.
-
-    A vector register holds all of them. Vectors are not part of Python, so the instructions are given here; LLVM
-    translates them for every processor.
-    """
-
-    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
-        vector, bits, word = ir.VectorType(ir.IntType(8), _VECTOR), ir.IntType(_VECTOR), ir.IntType(64)
-        text = builder.load(builder.inttoptr(values[0], vector.as_pointer()), "", 1)
-
-        def compared(how: str, other: Any, number: int) -> Any:
-            found = builder.icmp_unsigned(how, other, ir.Constant(vector, [number] * _VECTOR))
-            return builder.zext(builder.bitcast(found, bits), word)
-
-        others = compared(">", builder.sub(text, ir.Constant(vector, [ord("0")] * _VECTOR)), 9)
-        dots = builder.shl(compared("==", text, ord(".")), ir.Constant(word, _VECTOR))
-        zeros = builder.shl(compared("==", text, ord("0")), ir.Constant(word, 2 * _VECTOR))
-        return builder.or_(others, builder.or_(dots, zeros))
-
-    return uint64(uint64), generate
 
 
 @compiled
@@ -116,24 +82,24 @@ def parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint6
     zero, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
     if length - np.uint64(7) > np.uint64(8):
         return zero, one
-    marks = np.uint64(_marks(start))
+    marks = np.uint64(byte_marks(start))
     after = one << length
-    others, dots = marks & (after - one), marks >> np.uint64(_VECTOR) & (after - one)
+    others, dots = marks & (after - one), marks >> np.uint64(MARKED_BYTES) & (after - one)
     ends = dots | after  # The end of the text counts as a dot: every step below finds a bit.
     ends2 = ends & (ends - one)
     ends3 = ends2 & (ends2 - one)
     begins = ends << one | one  # beyond the end, too
     empty = begins & ends
     long = ~(ends | ends >> one | ends >> two | ends >> np.uint64(3)) & (after - one)
-    padded = marks >> np.uint64(2 * _VECTOR) & begins & ~(ends >> one) & (after - one)
+    padded = marks >> np.uint64(2 * MARKED_BYTES) & begins & ~(ends >> one) & (after - one)
     wrong = (others ^ dots) | (ends3 & (ends3 - one) ^ after) | empty | long | padded
     if wrong != zero:
         return zero, one
     end1, end2, end3 = _trailing_zeros(ends), _trailing_zeros(ends2), _trailing_zeros(ends3)
-    number1 = _number(np.uint64(_word(start)), end1)
-    number2 = _number(np.uint64(_word(start + end1 + one)), end2 - end1 - one)
-    number3 = _number(np.uint64(_word(start + end2 + one)), end3 - end2 - one)
-    number4 = _number(np.uint64(_word(start + end3 + one)), length - end3 - one)
+    number1 = _number(np.uint64(word_at(start)), end1)
+    number2 = _number(np.uint64(word_at(start + end1 + one)), end2 - end1 - one)
+    number3 = _number(np.uint64(word_at(start + end2 + one)), end3 - end2 - one)
+    number4 = _number(np.uint64(word_at(start + end3 + one)), length - end3 - one)
     value = number1 << np.uint64(24) | number2 << np.uint64(16) | number3 << np.uint64(8) | number4
     return value, np.uint64(number1 | number2 | number3 | number4 > np.uint64(255))
 
@@ -154,14 +120,14 @@ def _parse_ipv6(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np
     high, low, head_high, head_low = zero, zero, zero, zero
     count, gap = 0, -1  # groups read, and those before "::"
     at = zero
-    word = np.uint64(_word(start))
+    word = np.uint64(word_at(start))
     if word & byte == colon:
         if word >> np.uint64(8) & byte != colon:
             return 0, zero, zero
         gap = 0
         at = np.uint64(2)
     while at < length:
-        word = np.uint64(_word(start + at))
+        word = np.uint64(word_at(start + at))
         left = length - at
         digits = min(_trailing_zeros(_not_hex(word) | one << np.uint64(63)) >> np.uint64(3), left)
         if digits - one > np.uint64(3) or count > 7:
@@ -276,3 +242,86 @@ def parse_text(data: Bytes, offsets: Rows, threads: int | None = None) -> tuple[
     """
     positions = offsets.astype(np.int64, copy=False)
     return parse_spans(data, positions[:-1], positions[1:], threads)
+
+
+# Rows of a table to packets
+
+
+class AddressColumn(NamedTuple):
+    """Addresses of both families."""
+
+    kinds: Kinds  # 4, 6, or 0 for what is no address
+    words: Words  # rows (high word, low word)
+
+
+Ends = AddressColumn | NDArray[np.uint32]
+
+
+def packets_of(src: Ends, dst: Ends, time: Times, details: Details | None = None) -> tuple[PacketBlock, Rows]:
+    """Return the packets of rows, in order, and the numbers of the rows that are none.
+
+    Columns of uint32 are not copied, nor are their details.
+    """
+    if not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
+        block = (PacketBatch(4, src, dst, time, details=details),) if len(time) else ()
+        return block, np.empty(0, np.int64)
+    left, right = widened(src), widened(dst)
+    ipv4, ipv6 = _count(left.kinds, right.kinds)
+    src4, dst4, time4 = np.empty(ipv4, np.uint32), np.empty(ipv4, np.uint32), np.empty(ipv4, np.int64)
+    src6, dst6, time6 = np.empty((ipv6, 2), np.uint64), np.empty((ipv6, 2), np.uint64), np.empty(ipv6, np.int64)
+    dropped = np.empty(len(time) - ipv4 - ipv6, np.int64)
+    _split(left, right, time, (src4, dst4, time4), (src6, dst6, time6), dropped)
+    details4, details6 = None, None
+    if details is not None:
+        kinds = np.where(left.kinds == right.kinds, left.kinds, 0)
+        details4, details6 = details[kinds == 4], details[kinds == 6]
+    batches = PacketBatch(4, src4, dst4, time4, details=details4), PacketBatch(6, src6, dst6, time6, details=details6)
+    return tuple(batch for batch in batches if len(batch)), dropped
+
+
+def widened(column: Ends) -> AddressColumn:
+    """Return a column as one that may hold both families."""
+    if isinstance(column, AddressColumn):
+        return column
+    words = np.zeros((len(column), 2), np.uint64)
+    words[:, 1] = column
+    return AddressColumn(np.full(len(column), 4, np.uint8), words)
+
+
+@compiled
+def _count(left: Kinds, right: Kinds) -> tuple[int, int]:
+    """Return the number of rows with two IPv4 addresses and of those with two IPv6 addresses."""
+    ipv4, ipv6 = 0, 0
+    for i in range(len(left)):
+        ipv4 += (left[i] == 4) & (right[i] == 4)
+        ipv6 += (left[i] == 6) & (right[i] == 6)
+    return ipv4, ipv6
+
+
+@compiled
+def _split(
+    src: AddressColumn,
+    dst: AddressColumn,
+    time: Times,
+    narrow: tuple[NDArray[np.uint32], NDArray[np.uint32], Times],
+    wide: tuple[Words, Words, Times],
+    dropped: Rows,
+) -> None:
+    """Write each row to the columns of its family, or its number to `dropped`; all have the right length."""
+    src4, dst4, time4 = narrow
+    src6, dst6, time6 = wide
+    src_kinds, src_words = src
+    dst_kinds, dst_words = dst
+    ipv4, ipv6, none = 0, 0, 0
+    for i in range(len(time)):
+        if src_kinds[i] != dst_kinds[i] or src_kinds[i] == 0:
+            dropped[none] = i
+            none += 1
+        elif src_kinds[i] == 4:
+            src4[ipv4], dst4[ipv4], time4[ipv4] = src_words[i, 1], dst_words[i, 1], time[i]
+            ipv4 += 1
+        else:
+            src6[ipv6, 0], src6[ipv6, 1] = src_words[i, 0], src_words[i, 1]
+            dst6[ipv6, 0], dst6[ipv6, 1] = dst_words[i, 0], dst_words[i, 1]
+            time6[ipv6] = time[i]
+            ipv6 += 1

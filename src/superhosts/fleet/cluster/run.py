@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts._version import __version__
-from superhosts.core.durable import make_folder, read_json, write_json
+from superhosts import __version__
+from superhosts.core.files import make_folder, read_json, write_json
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
@@ -60,8 +60,8 @@ class TaskError(SuperhostsError):
 
 def prepare(settings: Settings) -> Settings:
     """Return settings that do not depend on the machine: prefix files are read and the key is resolved here."""
-    if "merge" in DETECTORS[settings.detector].broken_laws:
-        raise UsageError(f"--detector {settings.detector}: its sketches cannot be merged exactly; use --detector cube")
+    if settings.kind.name not in DETECTORS:
+        raise UsageError(f"--detector {settings.kind.name}: workers merge {', '.join(DETECTORS)}")
     settings.make_network()  # Raises UsageError if its options are invalid.
     return replace(
         settings.with_threshold(),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.notices import Notice
 from superhosts.core.text import counted
 from superhosts.fleet.backlog import Backlog

@@ -1,0 +1,369 @@
+"""Files that appear whole or not at all: written under a temporary name, flushed to disk, then renamed.
+
+A rename replaces whatever has the target's name: a device, a FIFO, or a symbolic link instead of the file that it
+points to. So a path from a user passes `replaceable` first: only plain files are replaced, and a symbolic link is
+followed to the file that it points to. State files skip this step: in a folder where other users can write, a link
+must not redirect a write.
+
+Temporary names begin with a dot and end in .tmp, so that no program mistakes an unfinished file for a finished one.
+
+State files also survive a power failure: the folder is synced after the rename. By default only the owner can access
+them and their folders, regardless of the umask. Where other users should read a file (`shared`), the umask decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import printable
+from superhosts.errors import OutputError, UsageError
+
+CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # errors of file systems without fsync (network mounts)
+
+
+class Replacement:
+    """A file that replaces `target` once it is complete. The target does not change before `commit`.
+
+    `private`: only the owner can read the file; otherwise the umask decides. `sole`: no other process or thread writes
+    this file, so its temporary name is constant, and a program that is killed repeatedly leaves only one such file.
+    """
+
+    def __init__(self, target: Path, *, private: bool = False, sole: bool = False) -> None:
+        self.target = target
+        writer = "" if sole else f".{os.getpid()}-{threading.get_native_id()}"
+        self.temporary = target.with_name(f".{target.name}{writer}.tmp")
+        self._private = private
+
+    def open(self) -> BinaryIO:
+        """Create the temporary file."""
+        return open_fresh(self.temporary, shared=not self._private)
+
+    def commit(self, *, durable: bool = True) -> None:
+        """Rename the temporary file, which must be closed. With `durable`, flush it to disk first."""
+        if durable:
+            handle = os.open(self.temporary, os.O_RDONLY)
+            try:
+                sync(handle)
+            finally:
+                os.close(handle)
+        self.temporary.replace(self.target)
+
+    def abandon(self) -> None:
+        """Remove the temporary file, if there is one."""
+        with contextlib.suppress(OSError):
+            self.temporary.unlink()
+
+
+@contextmanager
+def replacing(target: Path, *, private: bool = False, sole: bool = False, durable: bool = True) -> Iterator[Path]:
+    """Yield the path of an empty temporary file, which replaces `target` unless the with block fails."""
+    replacement = Replacement(target, private=private, sole=sole)
+    try:
+        replacement.open().close()
+        yield replacement.temporary
+        replacement.commit(durable=durable)
+    finally:
+        replacement.abandon()
+
+
+@contextmanager
+def output_errors(path: str | Path) -> Iterator[None]:
+    """Convert an OSError into an OutputError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def replaceable(path: str | Path) -> Path:
+    """Return the file to write for `path`: the target of a symbolic link, or else the path itself.
+
+    Raise OutputError if the path exists and is not a plain file.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:  # This includes a link to a missing file, which will then be created.
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    if not stat.S_ISREG(mode):
+        text = f"it is {_kind(mode)}, and only plain files are replaced"
+        raise OutputError(f"{path}: cannot be written: {text}") from OSError(errno.EINVAL, text, str(path))
+    return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def open_fresh(path: Path, *, shared: bool = False) -> BinaryIO:
+    """Create a file for writing, after removing any file or link of that name."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o600), "wb")
+
+
+def sync(handle: int) -> None:
+    """Flush an open file to disk (fsync). Ignores file systems without fsync; raises any other error."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the directory entries of a folder to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        sync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    """Rename a file that has already been synced, and sync the new name."""
+    source.replace(target)
+    sync_folder(target.parent)
+
+
+def hold_folder(folder: Path) -> IO[str]:
+    """Lock a folder, created if missing, against other processes. The lock lasts until the returned file is closed.
+
+    If an earlier run has used the folder, access is removed from other users.
+    """
+    try:
+        make_folder(folder)
+        if is_plain(folder / ".lock"):
+            _close_to_others(folder)
+        file = _open_lock(folder / ".lock")
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise UsageError(f"{folder}: another process is using this folder; give each process its own") from None
+        return _open_lock(folder / ".lock")  # Some network mounts do not support locks.
+    return file
+
+
+def _open_lock(path: Path) -> IO[str]:
+    """Open a lock file. If a FIFO has its name, fail instead of blocking."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    file = os.fdopen(handle, "w")
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return file
+
+
+def _close_to_others(folder: Path) -> None:
+    """Remove the permissions of other users from a folder, if this user owns it."""
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+
+
+def make_private(path: Path) -> None:
+    """Let only its owner read a file. Does nothing on mounts without permissions."""
+    with contextlib.suppress(PermissionError, NotImplementedError):
+        path.chmod(0o600)
+
+
+def is_open_to_others(folder: Path) -> bool:
+    """Return True if other users of this machine have any access to a folder."""
+    return bool(folder.stat().st_mode & 0o007)
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return True if a path is a folder, and not a link to one."""
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+def is_plain(path: Path) -> bool:
+    """Return True if a path is a plain file: no folder, no link, and nothing on which open() could block."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
+    """Copy a plain file and sync the copy. The source may be in a folder where other users can write."""
+    handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as read:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(source))
+        with open_fresh(target, shared=shared) as write:
+            shutil.copyfileobj(read, write, 1 << 20)
+            write.flush()
+            sync(write.fileno())
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and sync their names to disk."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(0o700, exist_ok=True)
+    try:
+        sync_folder(folder.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # Otherwise the next attempt would find the folder and skip the sync.
+        raise
+
+
+def set_aside(path: Path) -> Path:
+    """Rename an unusable file or folder to .NAME.aside in the same folder, and return the new path.
+
+    If that name is taken, a number is appended.
+    """
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # File systems limit names to 255 bytes.
+    for number in itertools.count():
+        target = path.with_name(f".{name}.aside" + (f".{number}" if number else ""))
+        if not os.path.lexists(target):
+            path.rename(target)
+            sync_folder(target.parent)
+            return target
+    raise AssertionError
+
+
+def remove_or_set_aside(path: Path) -> Path | None:
+    """Remove the file at a path. If it is a folder, set it aside and return its new path."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # Which of these unlinking a folder raises depends on the system.
+        return set_aside(path)
+    return None
+
+
+def exposure_warning(path: Path) -> str:
+    """Return a warning if other users can read or change a file with a secret, else an empty string.
+
+    Access for the file's group is the operator's choice, and so is a file of root: they give no warning.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return ""  # The code that reads the secret reports this error.
+    mode, user = stat.S_IMODE(status.st_mode), os.geteuid()
+    if status.st_uid not in (0, user):
+        return f"{path}: this secret belongs to another user (number {status.st_uid}); run: chown {user} {path}"
+    if not mode & (stat.S_IROTH | stat.S_IWOTH):
+        return ""
+    return f"{path}: all users of this machine have access to this secret (mode {mode:04o}); run: chmod 600 {path}"
+
+
+def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
+    """Replace a small file atomically. Without `durable` it may be lost in a power failure."""
+    _write_lines(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Replace a file of JSON Lines atomically and durably."""
+    _write_lines(path, map(json.dumps, rows), durable=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file atomically and durably. Only its owner can read it, regardless of the umask."""
+    _write_lines(path, text.splitlines(), durable=True)
+
+
+def _write_lines(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = False) -> None:
+    replaced = replacing(path, private=not shared, sole=True, durable=durable)
+    with replaced as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    if durable:
+        sync_folder(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file. Return None if it is missing or damaged."""
+    try:
+        return parse_json(path)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def parse_json(path: Path) -> Any:
+    """Read a JSON file. Raise ValueError, with the reason, if it is damaged."""
+    try:
+        return json.loads(_read_plain(path))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def check_plain(path: Path) -> None:
+    """Raise ValueError if a path is not a plain file: opening or reading anything else could block."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: not a plain file")
+
+
+def _read_plain(path: Path) -> bytes:
+    """Read a plain file. Raise ValueError for anything else, on which opening or reading could block."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError(f"{path}: not a plain file")
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
+
+
+def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
+    """Read a state file that a program wrote for its next start. Return None if there is none.
+
+    A file that is damaged, unreadable, or does not pass `fits` is set aside, and `say` reports it.
+    """
+    try:
+        content = parse_json(path)
+        if fits(content):
+            return content
+        why = "its content is not what this program writes"
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        why = "damaged"
+    except OSError as error:
+        why = f"cannot be read: {error.strerror or error}"
+    set_aside_and_report(path, why, say)
+    return None
+
+
+def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> None:
+    """Set aside an unusable file and report it through `say`. Raise OutputError if it cannot be renamed."""
+    try:
+        target = set_aside(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
+    say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """Yield the items of a JSON Lines file, none if it is missing. Raise ValueError if it is damaged."""
+    try:
+        text = _read_plain(path)
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None

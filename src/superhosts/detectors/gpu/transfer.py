@@ -1,0 +1,334 @@
+"""Transfer of pairs from host memory to the GPU: several pieces in flight, each on its own stream.
+
+The GPU copies pinned memory directly, at the full rate of the bus. A copy from pageable (ordinary) memory runs at a
+sixth of that rate, so several threads copy it, each through its own `Lane`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from superhosts.core.device import cuda_driver, simulated, start_parallel, thread_count
+from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.profile import timed
+from superhosts.detectors.engines.base import TransferSizes
+from superhosts.detectors.gpu import driver
+from superhosts.detectors.gpu.launch import Stream, device_array, is_pinned, make_stream, pinned
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import call_address
+
+# A thread transfers all of its parts in one compiled call without the GIL. In Python, every step of every part waits
+# for the GIL, and with many threads that takes longer than the copies.
+MIN_PART = 1 << 20  # bytes; to start a thread for fewer does not pay
+Columns = tuple[Addresses, Addresses]
+
+
+class Calls(NamedTuple):
+    """Addresses of functions of the driver and the C library. All but `copy` return a status."""
+
+    enter: int  # (context)
+    wait: int  # (stream)
+    send: int  # (target, source, bytes, stream)
+    copy: int  # (target, source, bytes)
+
+
+@cache
+def _calls() -> Calls:
+    names = "cuCtxSetCurrent", "cuStreamSynchronize", "cuMemcpyHtoDAsync_v2"
+    functions = [*(getattr(cuda_driver(), name) for name in names), ctypes.CDLL(None).memcpy]
+    return Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions))
+
+
+class Parts(NamedTuple):
+    """Batches that are sent one behind the other, and so arrive as one. A part is some pairs of one or several."""
+
+    sources: Any  # addresses of the two columns of each batch
+    rows: Any  # pairs of each batch
+    targets: Any  # addresses on the GPU where the two columns go
+    widths: Any  # bytes per row of each of the two columns
+    size: int  # pairs of a part
+
+
+class Buffer(NamedTuple):
+    """Pinned memory in two halves, each with its own stream."""
+
+    address: int
+    half_size: int
+    streams: Any
+
+
+@compiled
+def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
+    """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
+
+    A part must fit into half of the buffer.
+    """
+    size, total = parts.size, parts.rows.sum()
+    status, half, first_batch, begin = call_address(calls.enter, (context,)), 0, 0, 0
+    for start in range(first * size, total, step * size):
+        stop = min(total, start + size)
+        while begin + parts.rows[first_batch] <= start:  # `begin` is the number of pairs before that batch
+            begin += parts.rows[first_batch]
+            first_batch += 1
+        status = status or call_address(
+            calls.wait, (buffer.streams[half],)
+        )  # The previous part in this half must be sent.
+        place = buffer.address + half * buffer.half_size
+        for column in range(2):
+            width, whole = parts.widths[column], place
+            batch, before = first_batch, begin
+            while before < stop:
+                skipped = max(0, start - before)
+                taken = (min(parts.rows[batch], stop - before) - skipped) * width
+                call_address(calls.copy, (place, parts.sources[batch, column] + skipped * width, taken))
+                place += taken
+                before += parts.rows[batch]
+                batch += 1
+            target = parts.targets[column] + start * width
+            status = status or call_address(calls.send, (target, whole, place - whole, buffer.streams[half]))
+        half = 1 - half
+    for stream in buffer.streams:
+        last_status = call_address(calls.wait, (stream,))
+        status = status or last_status
+    return int(status)
+
+
+class Piece:
+    """Batches on their way to the GPU, and where they go. Threads share the work on its parts."""
+
+    def __init__(self, batches: Sequence[Columns], targets: tuple[Any, Any], part_bytes: int, threads: int) -> None:
+        """Divide the batches into parts: one for each thread, but of MIN_PART to `part_bytes` bytes."""
+        self.batches, self.targets = batches, targets
+        width, total = sum(map(_width, batches[0])), sum(len(columns[0]) for columns in batches)
+        self.size = min(part_bytes // width, max(MIN_PART // width, -(-total // threads)))
+        self.count = -(-total // self.size)
+
+    def prepare(self) -> None:
+        """Look up all addresses now, so that not every thread does it."""
+        if not simulated():
+            self.parts  # noqa: B018
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What `transfer` needs to know. The columns of all batches have the same types."""
+        sources = np.array([[column.ctypes.data for column in columns] for columns in self.batches], np.int64)
+        rows = np.array([len(columns[0]) for columns in self.batches], np.int64)
+        targets = np.array([target.address for target in self.targets], np.int64)
+        return Parts(sources, rows, targets, np.array(list(map(_width, self.batches[0])), np.int64), self.size)
+
+
+class Lane:
+    """The pinned memory and the streams of one thread, which fills one half while the GPU copies the other."""
+
+    def __init__(self, gpu: int, part_bytes: int) -> None:
+        self._gpu, self._part_bytes = gpu, part_bytes
+        self._buffer = pinned(2 * part_bytes, np.uint8)
+        self._streams = [make_stream(waits_for_default=False) for _ in range(2)]
+
+    def transfer(self, piece: Piece, first: int, step: int) -> None:
+        """Copy every `step`-th part of a piece, starting with part `first`, and wait until all have arrived."""
+        if simulated():
+            self._transfer_simulated(piece, first, step)
+            return
+        handles = np.array([stream.handle for stream in self._streams], np.int64)
+        buffer = Buffer(self._buffer.ctypes.data, self._part_bytes, handles)
+        status = transfer(_calls(), driver.context_of(self._gpu), piece.parts, buffer, first, step)
+        if status:
+            raise driver.DriverError("a copy", status)
+
+    def _transfer_simulated(self, piece: Piece, first: int, step: int) -> None:
+        """Copy the same parts in the simulator."""
+        size = piece.size
+        columns = [np.concatenate(parts) for parts in zip(*piece.batches, strict=True)]
+        for column, target in zip(columns, piece.targets, strict=True):
+            for start in range(first * size, len(column), step * size):
+                target[start : start + size].copy_to_device(column[start : start + size])
+
+
+def _width(column: Addresses) -> int:
+    """Return the bytes per row."""
+    return column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1)
+
+
+SLOTS = 3  # pieces in flight on the GPU
+PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
+MAX_THREADS = 8  # more threads copy no faster
+MAX_VIEWS = 16  # shapes of pieces that a slot remembers
+Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
+
+
+def _buffer_size(size: int) -> int:
+    """Return more bytes than needed, so that batches that grow or change their width rarely need a new buffer."""
+    return max(1 << 20, 1 << (size - 1).bit_length())
+
+
+class Slot:
+    """Buffers on the GPU for one piece, and the stream that processes it."""
+
+    def __init__(self) -> None:
+        self.stream = make_stream()
+        self._buffers: dict[int, Any] = {}
+        self._views: dict[Any, Any] = {}  # kept because to make one takes as long as to launch a kernel
+
+    def buffers(self, piece: Batches) -> tuple[Any, Any]:
+        """Return GPU memory for all batches of a piece, as two columns."""
+        rows = sum(len(columns[0]) for columns in piece)
+        hosts, peers = (self._buffer(number, column, rows) for number, column in enumerate(piece[0]))
+        return hosts, peers
+
+    def _buffer(self, number: int, like: Addresses, rows: int) -> Any:
+        shape = rows, *like.shape[1:]
+        view = number, like.dtype, shape
+        if view not in self._views:
+            size = int(np.prod(shape)) * like.dtype.itemsize
+            if len(self._buffers.get(number, ())) < size:
+                self._buffers[number] = device_array(_buffer_size(size), np.uint8)
+                self._views.clear()
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            self._views[view] = self._buffers[number][:size].view(like.dtype).reshape(shape)
+        return self._views[view]
+
+
+class Staging:
+    """Sends batches from host memory piece by piece. The caller may reuse its arrays when `send` returns.
+
+    All sketches of a GPU share one object, because pinned memory and streams are slow to create.
+    """
+
+    def __init__(
+        self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int, int], Lane] = Lane
+    ) -> None:
+        self._gpu, self._threads, self._sizes = gpu, min(threads, MAX_THREADS), sizes
+        self._make_lane = make_lane
+        self._idle: list[Lane] = []
+        self._slots = [Slot() for _ in range(SLOTS)]
+        self._turn = 0
+        self._busy = False
+        self._lock = threading.Lock()  # Several threads, each with its own sketch, may send at the same time.
+
+    @timed("write", amount=lambda _, staging, batches, process: sum(len(hosts) for hosts, _ in batches))
+    def send(self, batches: Batches, process: Process) -> None:
+        """Copy batches to the GPU and call `process` with each copied piece and the stream to use.
+
+        A piece has one large batch or part of it, or several small ones one behind the other.
+        """
+        with self._lock, self._inside():
+            self._busy = True
+            if all(is_pinned(column) for columns in batches for column in columns):
+                self._send_pinned(batches, process)
+            else:
+                self._send_pageable(batches, process)
+
+    def _send_pinned(self, batches: Batches, process: Process) -> None:
+        for columns in batches:
+            for (piece,) in pieces_of([columns], PINNED_PIECE):
+                slot = self._next_slot()
+                buffers = slot.buffers([piece])
+                for column, buffer in zip(piece, buffers, strict=True):
+                    buffer.copy_to_device(column, stream=slot.stream.handle)
+                process(*buffers, slot.stream)
+        self._wait()  # The GPU reads the caller's own arrays.
+
+    def _send_pageable(self, batches: Batches, process: Process) -> None:
+        copies: list[Future[None]] = []
+        previous: tuple[Slot, tuple[Any, Any], int] | None = None
+        try:
+            for piece in pieces_of(batches, self._sizes.piece):
+                slot = self._next_slot()
+                buffers = slot.buffers(piece)
+                copies += self._start_copying(piece, buffers)
+                if previous is not None:  # The GPU processes the previous piece while threads copy this one.
+                    _finish(copies, *previous, process)
+                previous = slot, buffers, len(copies)
+            if previous is not None:
+                _finish(copies, *previous, process)
+        finally:
+            wait(copies)  # Even when interrupted: no thread may still be reading the caller's arrays.
+
+    def _start_copying(self, batches: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
+        """Start to copy a piece. With n threads, each copies every n-th part of it."""
+        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in batches]
+        piece = Piece(contiguous, buffers, self._sizes.part_bytes, self._threads)
+        threads = min(self._threads, piece.count)
+        if threads == 1:
+            self._transfer(piece, 0, 1)
+            return []
+        piece.prepare()
+        return start_parallel(self._transfer, [(piece, first, threads) for first in range(threads)], self._threads)
+
+    def _transfer(self, piece: Piece, first: int, step: int) -> None:
+        with self._inside():
+            try:
+                lane = self._idle.pop()
+            except IndexError:
+                lane = self._make_lane(self._gpu, self._sizes.part_bytes)
+            lane.transfer(piece, first, step)
+            self._idle.append(lane)  # A lane whose transfer failed is not reused.
+
+    def _inside(self) -> AbstractContextManager[None]:
+        """Make the GPU the current one of this thread meanwhile."""
+        return nullcontext() if simulated() else driver.inside(self._gpu)
+
+    def _next_slot(self) -> Slot:
+        """Return the slots in turn, each when the GPU has read its previous piece."""
+        slot = self._slots[self._turn]
+        self._turn = (self._turn + 1) % SLOTS
+        slot.stream.synchronize()
+        return slot
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has processed everything that was sent."""
+        with self._lock:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._busy:
+            for slot in self._slots:
+                slot.stream.synchronize()
+            self._busy = False
+
+
+def pieces_of(batches: Batches, size: int) -> Iterator[list[Columns]]:
+    """Split large batches and gather small ones of the same types, so that pieces have about `size` pairs, or fewer."""
+    piece: list[Columns] = []
+    rows = 0
+    for hosts, peers in batches:
+        for start in range(0, len(hosts), size):
+            part = hosts[start : start + size], peers[start : start + size]
+            if piece and (rows + len(part[0]) > size or _kinds(part) != _kinds(piece[0])):
+                yield piece
+                piece, rows = [], 0
+            piece.append(part)
+            rows += len(part[0])
+    if piece:
+        yield piece
+
+
+def _kinds(columns: Columns) -> list[Any]:
+    return [(column.dtype, column.shape[1:]) for column in columns]
+
+
+def _contiguous(column: Addresses) -> Addresses:
+    return column if column.flags.c_contiguous else column.copy()
+
+
+def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], count: int, process: Process) -> None:
+    """Wait for the first `count` copies, which include all copies of a piece, then process the piece."""
+    for copy in copies[:count]:
+        copy.result()
+    process(*buffers, slot.stream)
+
+
+@cache
+def staging_of(gpu: int, sizes: TransferSizes) -> Staging:
+    """Return the staging object of a GPU, which must be the current device."""
+    return Staging(gpu, thread_count(), sizes)

@@ -1,0 +1,518 @@
+"""The one way this package compiles a hot loop: numba, without the GIL, cached on disk.
+
+Hot loops are scalar Python functions. Each stays callable as plain Python (`function.py_func`), which is how
+tests hold it against the oracle, and the same scalar functions are called from CUDA kernels.
+
+Machine code on disk is used only if it is exactly what numba would compile now. numba's own cache asks whether
+the file of a function has changed: too much, because a comment recompiles everything in that file, and too
+little, because the machine code of a function contains the functions it calls and the constants it reads, which
+may come from other files. A kernel built from last week's hash function would silently be wrong. So every file of
+the cache carries a stamp of what its machine code is made from (`stamp_of`) and the argument types it is made for.
+
+Who can write to the cache can run code in this process. So a file or folder counts only if it belongs to this user or
+to root and nobody else can write to it (`distrust`).
+
+numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
+optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is
+optimized with it, so a callee of a callee is optimized several times. The loops that fill a cube have dozens of
+callees: half of their compilation made code that nobody runs. So a compiled function has an inline variant, which
+callers link: it ends with the LLVM code that numba writes (`_Caller`). If Python calls the function, too, the function
+itself is compiled as usual.
+
+All of this uses private parts of numba, so pyproject.toml names the versions with which it was tested.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dis
+import enum
+import functools
+import hashlib
+import inspect
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+from numba.core.registry import CPUDispatcher
+from numba.core.runtime import _nrt_python as runtime
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+from numba.core.types import Array, Boolean, Number
+from numba.core.types.containers import BaseNamedTuple, BaseTuple
+from numba.core.types.misc import NoneType, Omitted
+
+from superhosts.jit.compilation import compiling, is_tested, warn_not_kept
+
+
+class _Code(JITCodeLibrary):  # type: ignore[misc]
+    """The LLVM code of a function as numba writes it, to be linked into callers. There is no machine code of it."""
+
+    codegen = SimpleNamespace(set_env=lambda _name, _environment: None)  # The caller's machine code has environments.
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return 0, as for functions that are not defined; numba asks for the wrapper that Python would call."""
+        self._ensure_finalized()
+        return 0
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Only say how large types are. The callers optimize the code once they contain it."""
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        """Leave the code as it is."""
+
+
+class _CalleeCompiler(Compiler):  # type: ignore[misc]
+    """Compiles a function as far as its callers need it."""
+
+    def compile_extra(self, func: Any) -> Any:
+        self.state.library = _Code(self.state.targetctx.codegen(), func.__qualname__)
+        return super().compile_extra(func)
+
+
+class CallerCompiler(Compiler):  # type: ignore[misc]
+    """Compiles a function for Python, with the environments of its callees: constants that they read at run time."""
+
+    def compile_extra(self, func: Any) -> Any:
+        with compiling(func.__qualname__):
+            result = super().compile_extra(func)
+        for environment in result._find_referenced_environments():
+            result.library.codegen.set_env(environment.env_name, environment)
+        return result
+
+
+class _Caller(CPUDispatcher):  # type: ignore[misc]
+    """A compiled function that is its inline variant where compiled functions refer to it."""
+
+    @functools.cached_property
+    def inline_variant(self) -> Any:
+        """Made when a function that calls this one is compiled: most runs compile nothing."""
+        options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        return CPUDispatcher(
+            self.py_func, targetoptions={**self.targetoptions, **options}, pipeline_class=_CalleeCompiler
+        )
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self._type if self.is_compiling else self.inline_variant._type  # or it calls itself
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+LIBRARIES = {"builtins", "llvmlite", "math", "numba", "numpy"}  # described by name only: the stamp has their versions
+DIGEST = 32  # bytes
+HASH_SECRET = "_numba_hashsecret"  # a symbol of `hash`, sets and dictionaries, which only numba's compiler defines
+KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+OTHERS_WRITE = 0o022  # permissions of the group and of all others
+WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
+
+distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
+
+
+def compiled(function: Function) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk."""
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
+    if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
+        dispatcher._cache = _Cache(dispatcher)
+        dispatcher.__class__ = _Caller
+    return cast(Function, dispatcher)
+
+
+def is_switched_off() -> bool:
+    """Return True if numba compiles nothing (NUMBA_DISABLE_JIT): functions are plain Python then."""
+    return bool(numba.config.DISABLE_JIT)
+
+
+def is_cold(function: Callable[..., Any]) -> bool:
+    """Return True if `function` still has to be compiled on this machine (nothing usable on disk)."""
+    dispatcher = cast(Any, function)
+    cache = getattr(dispatcher, "_cache", None)
+    return not getattr(dispatcher, "signatures", True) and not (isinstance(cache, _Cache) and cache.holds_any())
+
+
+def cache_folder(function: Callable[..., Any]) -> str | None:
+    """Return the folder in which the machine code of `function` is kept; None if numba cannot write anywhere."""
+    return getattr(getattr(function, "_cache", None), "cache_path", None)
+
+
+@functools.cache
+def _define_runtime(target: Any) -> None:
+    """Define the functions that machine code calls to allocate arrays.
+
+    These are the C functions that `rtsys.initialize` defines. It compiles some more for the linker, which takes 25 ms;
+    numba does that before it compiles anything itself.
+    """
+    if numba.config.NRT_STATS:
+        rtsys.initialize(target)
+        return
+    for name, address in runtime.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+class _Trusted:
+    """A mixin for numba's places of the cache: one is used only if no other user can write there."""
+
+    def ensure_cache_path(self: Any) -> None:
+        """Make the folder, whatever the umask is; OSError if it cannot be used, so that numba tries the next place."""
+        folder = Path(self.get_cache_path())
+        folder.mkdir(0o777 & ~OTHERS_WRITE, parents=True, exist_ok=True)
+        super().ensure_cache_path()  # type: ignore[misc]
+        if reason := distrust(folder.stat()):
+            distrusted[str(folder)] = reason
+            if numba.config.CACHE_DIR and folder.is_relative_to(numba.config.CACHE_DIR):  # The user chose this place.
+                warn_not_kept(f"is not kept in {folder}: the folder {reason}; {WAY_OUT}", "distrust")
+            raise PermissionError(folder)
+
+
+class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
+    """numba's way to turn machine code into something to be pickled, and back."""
+
+    _locator_classes = tuple(
+        type(each.__name__, (_Trusted, each), {}) for each in CompileResultCacheImpl._locator_classes
+    )
+
+    def reduce(self, result: Any) -> Any:
+        """Return the parts of a compiled function, without environments that hold nothing.
+
+        numba keeps one for each of its own functions that it has compiled in, and loads the module of each with it: a
+        tenth of a second for `np.empty`. Only constants in them are ever read.
+        """
+        *parts, environments = super().reduce(result)
+        return (*parts, tuple(each for each in environments if each.consts))
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one function, with files that are checked against the stamp of the function.
+
+    Its folder is looked for when the function is first called: numba makes a folder and a file to find out whether it
+    may, which takes longer than all else before a call.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._name = repr(dispatcher.py_func)
+        self._py_func = dispatcher.py_func
+        self._dispatcher = dispatcher
+        self.enable()
+
+    @functools.cached_property
+    def _impl(self) -> _Impl | None:
+        """None if numba finds no folder to write to, so that nothing is kept on disk."""
+        try:
+            return _Impl(self._py_func)
+        except RuntimeError:
+            return None
+
+    @functools.cached_property
+    def _cache_path(self) -> str | None:
+        return None if self._impl is None else self._impl.locator.get_cache_path()
+
+    @functools.cached_property
+    def _cache_file(self) -> _Files:
+        assert self._cache_path is not None
+        return _Files(Path(self._cache_path), self._dispatcher)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Return the machine code for a signature; None if numba has to compile it now.
+
+        numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
+        second. Machine code needs none of it, and numba does it again before it compiles.
+        """
+        if self._impl is None:
+            return None
+        _define_runtime(target)
+        return self._load_overload(signature, target)
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep the machine code for a signature; warn if that cannot be."""
+        if self._impl is None:
+            warn_not_kept(f"cannot be kept, so every start compiles: {WAY_OUT}")
+        elif obstacle := _obstacle(signature, data):
+            name = f"{self._py_func.__module__}.{self._py_func.__qualname__}"
+            text = f"of {name} cannot be kept, so every start compiles it: {obstacle}"
+            if is_tested():
+                raise RuntimeError(f"machine code {text}")
+            warn_not_kept(f"{text}; please report this")
+        else:
+            try:
+                super().save_overload(signature, data)
+            except OSError as error:
+                _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
+
+    def holds_any(self) -> bool:
+        """Return True if the function has usable machine code on disk, for any types of its arguments."""
+        return self._impl is not None and self._cache_file.holds_any()
+
+    def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
+        """Return what identifies machine code besides its stamp; None if it cannot be kept.
+
+        These are the types of the arguments and this kind of processor. numba compares named tuples by class and types
+        alone: after an edit that swaps two fields, it would take the old machine code.
+        """
+        try:
+            return [_describe_type(each) for each in signature], codegen.magic_tuple()
+        except TypeError:
+            return None
+
+
+class _Files:
+    """The cache files of one function: one for each list of argument types and each kind of processor.
+
+    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right.
+    """
+
+    def __init__(self, folder: Path, dispatcher: Dispatcher) -> None:
+        self.folder, self.dispatcher = folder, dispatcher
+        function = dispatcher.py_func
+        name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}".translate({60: None, 62: None})
+        self.name = f"{name}.{sys.implementation.cache_tag}"
+
+    def load(self, key: Any) -> Any:
+        """Return the machine code that was saved under `key`, or None."""
+        if key is None:
+            return None
+        payload = load_stamped(self._path(key), stamp_of(self.dispatcher))
+        if payload is None:
+            return None
+        try:
+            saved, code = pickle.loads(payload)
+        except Exception:  # unpickling may raise anything
+            return None
+        return code if saved == key else None
+
+    def save(self, key: Any, code: Any) -> None:
+        """Save machine code; without room on the disk it is compiled again next time."""
+        if key is None:
+            return
+        save_stamped(self._path(key), stamp_of(self.dispatcher), dumps((key, code)))
+
+    def flush(self) -> None:
+        """Remove all machine code of this function."""
+        for path in self._all():
+            path.unlink(missing_ok=True)
+
+    def holds_any(self) -> bool:
+        """Return True if any of the files has the stamp of the function."""
+        stamp = stamp_of(self.dispatcher)
+        return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
+
+    def _all(self) -> Iterator[Path]:
+        return self.folder.glob(f"{self.name}-*.code")
+
+    def _path(self, key: Any) -> Path:
+        return self.folder / f"{self.name}-{digest_of(repr(key).encode()).hex()[:16]}.code"
+
+
+def distrust(status: os.stat_result) -> str:
+    """Return why a file or folder is not used: another user can write to it, or could before; "" if nobody can."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to another user (uid {status.st_uid})"
+    return "can be written by other users (chmod go-w)" if status.st_mode & OTHERS_WRITE else ""
+
+
+def _read_trusted(path: Path, size: int = -1) -> bytes:
+    """Return the first bytes of a file of the cache; none if it cannot be read, or another user can write there."""
+    try:
+        with path.open("rb") as file:
+            for place, status in ((path.parent, path.parent.stat()), (path, os.fstat(file.fileno()))):
+                if reason := distrust(status):
+                    distrusted[str(place)] = reason
+                    warn_not_kept(f"in {place} is not used: it {reason}; {WAY_OUT}", "distrust")
+                    return b""
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def load_stamped(path: Path, stamp: bytes) -> bytes | None:
+    """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
+
+    So files of earlier versions, damaged ones, or those of other users do no harm.
+    """
+    data = _read_trusted(path)
+    payload = data[2 * DIGEST :]
+    return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None
+
+
+def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
+    """Write the stamp, a digest of the payload and the payload; warn if there is no room on the disk.
+
+    Processes that compile the same function at once write the same file, each by renaming a whole one into place.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 & ~OTHERS_WRITE), "wb") as file:
+            file.write(stamp + digest_of(payload) + payload)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _warn_unwritable(path.parent, error)
+
+
+def _warn_unwritable(folder: Path, error: OSError) -> None:
+    text = f"cannot be kept in {folder}, so the next start compiles again: {error.strerror or error}; {WAY_OUT}"
+    warn_not_kept(text, "unwritable")
+
+
+def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
+    """Return why machine code can be used in this process alone; "" if it can be kept."""
+    if HASH_SECRET in data.library.get_llvm_str():
+        return "it uses hash(), a set or a dictionary, which only numba's compiler can load"
+    try:
+        for each in signature:
+            _describe_type(each)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _describe_type(kind: Any) -> Any:
+    """Describe the type of an argument, so that unlike types have unlike `repr`s."""
+    if isinstance(kind, BaseTuple):
+        name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
+        return name, [_describe_type(each) for each in kind.types]
+    if isinstance(kind, Omitted):
+        return "omitted", _describe(kind.value, {})
+    if isinstance(kind, Array | Boolean | NoneType | Number):
+        return str(kind)
+    raise TypeError(f"the name of {kind} does not describe the type completely")
+
+
+def stamp_of(function: Callable[..., Any]) -> bytes:
+    """Return a digest of everything that the machine code of a compiled function is made from.
+
+    These are its bytecode and constants, the globals it reads, and the same of all functions it calls. The globals
+    must be defined by then: call this when the compiled function is first called, not when it is decorated, because a
+    module may define a function below the one that calls it.
+    """
+    return digest_of(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
+
+
+def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:
+    """Describe a value that numba compiles into machine code, so that unlike values have unlike `repr`s."""
+    if isinstance(value, Dispatcher):
+        return sorted(value.targetoptions.items()), _describe_function(value.py_func, seen)
+    if isinstance(value, _Intrinsic):
+        return "intrinsic", _describe_function(value._defn, seen)
+    if isinstance(value, enum.Enum):
+        return _describe(type(value), seen), value.name
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, tuple):
+        return _describe(type(value), seen), [_describe(each, seen) for each in value]
+    if isinstance(value, frozenset):
+        return "frozenset", sorted(repr(_describe(each, seen)) for each in value)
+    if isinstance(value, np.generic | np.ndarray):
+        return type(value).__name__, repr(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, type):
+        return _describe_class(value, seen)
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    if callable(value):
+        name = name or type(value).__module__  # methods of numpy.random have no module of their own
+    if name and name.partition(".")[0] in LIBRARIES:
+        return name, getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or _lasting_repr(value)
+    if isinstance(value, FunctionType):
+        return _describe_function(value, seen)
+    raise TypeError(f"a compiled function may not refer to {value!r}: nobody would notice when it changes")
+
+
+def _lasting_repr(value: Any) -> Any:
+    """Return what describes an object of a library in every process: not its address in memory."""
+    has_own = "__repr__" in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
+    return repr(value) if has_own else _class_name(type(value))
+
+
+def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
+    """Describe a class as far as compiled code can use it: to make named tuples, as an enumeration, or by its name."""
+    if issubclass(value, enum.Enum):
+        return _class_name(value), [(each.name, _describe(each.value, seen)) for each in value]
+    if issubclass(value, tuple) and hasattr(value, "_fields"):
+        defaults = [(name, _describe(each, seen)) for name, each in value._field_defaults.items()]
+        return _class_name(value), value._fields, defaults
+    return _class_name(value)
+
+
+def _describe_function(function: FunctionType, seen: dict[FunctionType, int]) -> Any:
+    """Describe a function and all that it calls; one that was described before, by its number."""
+    if function in seen:
+        return seen[function]
+    seen[function] = len(seen)
+    inputs = [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
+    inputs += [cell.cell_contents for cell in function.__closure__ or ()]
+    return (
+        (function.__module__, function.__qualname__),
+        [_describe(each, seen) for each in inputs],
+        _describe_code(function.__code__, function.__globals__, seen),
+    )
+
+
+def _describe_code(code: CodeType, variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
+    constants, paths = _references(code)
+    described = [
+        _describe_code(each, variables, seen) if isinstance(each, CodeType) else _describe(each, seen)
+        for each in constants
+    ]
+    flags = code.co_flags & KINDS  # numba clears other flags while a profiler runs
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags
+    names = code.co_varnames, code.co_names, code.co_cellvars, code.co_freevars
+    table = getattr(code, "co_exceptiontable", b"")
+    return code.co_code, table, counts, names, described, [_describe_global(each, variables, seen) for each in paths]
+
+
+def _describe_global(path: tuple[str, ...], variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
+    """Describe a global variable; of a module, the attribute that is read."""
+    name, *attributes = path
+    value = variables[name] if name in variables else getattr(builtins, name, f"{name} is not defined")
+    for attribute in attributes:
+        if not isinstance(value, ModuleType):
+            break
+        value = getattr(value, attribute, f"{attribute} is not defined")
+    return path, _describe(value, seen)
+
+
+@functools.cache
+def _references(code: CodeType) -> tuple[list[Any], list[tuple[str, ...]]]:
+    """Return the constants that bytecode uses, without its docstring, and the globals with the attributes it reads."""
+    constants: list[Any] = []
+    paths: list[tuple[str, ...]] = []
+    open_path = False
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_GLOBAL":
+            paths.append((each.argval,))
+            open_path = True
+        elif open_path and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            paths[-1] = (*paths[-1], each.argval)
+        else:
+            open_path = False
+            if each.opcode in dis.hasconst:
+                constants.append(each.argval)
+    return constants, paths
+
+
+def _class_name(value: type) -> tuple[str, str]:
+    return value.__module__, value.__qualname__
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return a digest that identifies some bytes."""
+    return hashlib.blake2b(data, digest_size=DIGEST).digest()

@@ -1,0 +1,80 @@
+"""Who is told that loops are compiled."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from superhosts.jit import compilation
+
+USE = """
+import superhosts as sh, numpy as np
+for _ in range(2):
+    exact = sh.Exact()
+    exact.update(np.zeros(5, np.uint32), np.arange(5, dtype=np.uint32))
+    assert len(exact.super_hosts(1)) == 1
+"""
+
+
+class Screen(io.StringIO):
+    def __init__(self, tty: bool) -> None:
+        super().__init__()
+        self.tty = tty
+
+    def isatty(self) -> bool:
+        return self.tty
+
+
+@pytest.fixture(autouse=True)
+def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_waiting", [compilation._tell])
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+
+
+@pytest.mark.parametrize(("tty", "notebook", "told"), [(True, False, 1), (False, True, 1), (False, False, 0)])
+def test_terminals_and_notebooks_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, tty: bool, notebook: bool, told: int
+) -> None:
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    screen = Screen(tty)
+    monkeypatch.setattr(sys, "stderr", screen)
+    compilation.announce()
+    compilation.announce()
+    assert screen.getvalue().count(compilation.NOTICE) == told
+
+
+def test_a_process_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    compilation.announce()
+
+
+def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    import multiprocessing
+
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a parent")
+    screen = Screen(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    compilation.announce()
+    assert screen.getvalue() == ""
+
+
+@pytest.mark.slow
+def test_a_first_use_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run([sys.executable, "-c", USE], env=environment, stderr=theirs, check=True)
+        os.set_blocking(ours, False)
+        said = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert said.strip() == compilation.NOTICE
