@@ -12,8 +12,7 @@ from cli.test_hosts import NOON, save
 from superhosts.cli.web import site_list
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
-from superhosts.fleet.report import HubReport, HubRows
-from superhosts.fleet.sightings import Sightings
+from superhosts.fleet.report import HubReport, HubRows, SiteEstimates
 from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.rules import Rule
@@ -85,7 +84,7 @@ def seen_at(sites: list[str], peers: int) -> list[dict[str, Any]]:
     return found
 
 
-class Seen(Sightings):
+class Seen(SiteEstimates):
     """The sites of rows that have them already; a hub takes those of an earlier report in the same way."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:

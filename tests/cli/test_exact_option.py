@@ -13,9 +13,7 @@ import superhosts as sh
 from commands import Run, parsed_commands, process
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.position import Position
+from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
 from superhosts.output.base import RunKind
 from superhosts.output.fanout import Destinations

@@ -25,10 +25,9 @@ from superhosts.core.hashing import secret_of
 from superhosts.core.pairs import DIRECTIONS, SIDES, Window
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError
-from superhosts.fleet.nats.identity import Identity
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.link import MERGED, REFUSED, Receipt
+from superhosts.fleet.nats.receive import Identity, NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
-from superhosts.fleet.receipts import MERGED, REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.output.console import tell
 from superhosts.pipeline.settings import Settings

@@ -12,9 +12,7 @@ from commands import Run
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.position import Position
+from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
 from superhosts.output.base import Destination, Report, RunKind
 from superhosts.output.fanout import Destinations

@@ -19,7 +19,7 @@ from fuzz.targets import fresh_folder, target
 from superhosts.core.pairs import Network
 from superhosts.core.prefixes import inside, make_table, parse_networks
 from superhosts.errors import InputError, UsageError
-from superhosts.fleet.nats.token import _LENGTH, LONGEST, PREFIX, VERSION, Token, _check
+from superhosts.fleet.nats.credentials import _LENGTH, LONGEST, PREFIX, VERSION, Token, _check
 from superhosts.output.alerts.allowing import AllowList
 from superhosts.output.names.inventory import Inventory
 

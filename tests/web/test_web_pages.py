@@ -18,7 +18,7 @@ from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.cli.web import folder_view
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
-from superhosts.fleet.roster import WRONG
+from superhosts.fleet.sites import WRONG
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.views.board import MOST_WINDOWS, Board
 from superhosts.ui.views.folder import SketchFolder

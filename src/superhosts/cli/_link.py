@@ -22,19 +22,17 @@ from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
-from superhosts.fleet.files import FileSender
-from superhosts.fleet.link import Sender
-from superhosts.fleet.nats.joining import unpack
-from superhosts.fleet.nats.token import LONGEST, Token
-from superhosts.fleet.objects import Objects
-from superhosts.fleet.place import Place
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.filestore import FileStore, ObjectStore
+from superhosts.fleet.link import LinkSender
+from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
 from superhosts.fleet.spool import Spool
 from superhosts.output.console import tell
 from superhosts.sources.files import is_url
 from superhosts.ui.service import in_background
 
 if TYPE_CHECKING:
-    from superhosts.fleet.nats.options import NatsOptions
+    from superhosts.fleet.nats.credentials import NatsOptions
 
 
 def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
@@ -44,16 +42,16 @@ def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
     return link_options(url, link, up=up)
 
 
-def find_place(where: str, option: str) -> Path | Place:
+def find_place(where: str, option: str) -> Path | FileStore:
     """Return the folder or the object store that an option names."""
     if where.lower().startswith("file://"):
         return Path(where[len("file://") :])
     if not is_url(where):
         return Path(where)
-    return Objects(where, option)
+    return ObjectStore(where, option)
 
 
-def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Sender:
+def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> LinkSender:
     """Return the sending end of a link by files (`to`) or over NATS."""
     if connection is None:
         assert to is not None
@@ -64,7 +62,7 @@ def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Se
 
 
 @contextmanager
-def sending(sender: Sender, spool: Spool) -> Iterator[None]:
+def sending(sender: LinkSender, spool: Spool) -> Iterator[None]:
     """Run a sender in a background thread, and stop it at the end."""
     stop = threading.Event()
     with in_background("send", lambda: sender.run(spool, stop), stop):
@@ -91,7 +89,7 @@ class Joining:
 
     def connect(self) -> NatsOptions:
         """Write the secrets of the token to the spool, and return the options of the connection."""
-        files, link = unpack(self.token, self.options.spool), self.options.link
+        files, link = write_token_files(self.token, self.options.spool), self.options.link
         url = self.token.url if self.options.nats is None else self.options.nats
         options = connect_to(url, replace(link, join=None, nkey=files.nkey, tls_ca=files.ca))
         return replace(options, refresh=self._refresh)
@@ -105,7 +103,7 @@ class Joining:
                 raise UsageError(
                     f"{OPTION} {given}: is now a token of site {token.site}, and this is {self.token.site}"
                 )
-            unpack(token, self.options.spool)
+            write_token_files(token, self.options.spool)
 
 
 def join(options: Edge) -> Joining | None:

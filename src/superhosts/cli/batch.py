@@ -20,8 +20,7 @@ from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
-from superhosts.fleet.cluster.cluster import connect
-from superhosts.fleet.cluster.run import Batch, BatchWindow, TaskError, prepare
+from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.base import Report, RunKind
 from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.fanout import Destinations

@@ -27,11 +27,9 @@ from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
 from superhosts.errors import RefusedError, SuperhostsError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.link import Sender
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.parcels import check_site
-from superhosts.fleet.position import POSITION, Position
+from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
+from superhosts.fleet.link import LinkSender
+from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import Spool
 from superhosts.output.base import RunKind
 from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
@@ -48,7 +46,7 @@ from superhosts.ui.metrics.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:
-    from superhosts.fleet.nats.options import NatsOptions
+    from superhosts.fleet.nats.credentials import NatsOptions
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 
@@ -116,7 +114,7 @@ def watch(
     how: Watching,
     settings: Settings,
     spool: Spool,
-    sender: Sender,
+    sender: LinkSender,
     rows: LocalRows | None = None,
     monitor: Monitor | None = None,
 ) -> list[SuperhostsError]:
@@ -198,7 +196,7 @@ def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
         tell(f"resumes at {shown_time(position.frontier)}: {before}")
 
 
-def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None) -> Status:
+def _status(run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: LocalRows | None) -> Status:
     """Return the file with the counters of all parts."""
     return Status(
         spool.folder / STATUS,

@@ -30,16 +30,23 @@ from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.input import STANDARD_INPUT, Input, PeekedStream, Stream
-from superhosts.sources.tables.base import Opens, TableFormat, TableReader
-from superhosts.sources.tables.delimited import MARK, is_header, sniff, split
-from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.logs import is_text
+from superhosts.sources.tables.delimited import is_header, sniff, split
+from superhosts.sources.tables.formats import is_text, table_format
 from superhosts.sources.tables.mapping import resolve
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import RowBinaryReader, RowBytes, read_length
-from superhosts.sources.tables.rowbinary_loops import Places, read_addresses, walk
-from superhosts.sources.tables.rowbinary_schema import TEXT_WIDTH, Field, parse_schema
-from superhosts.sources.tables.source import TableSource
+from superhosts.sources.tables.rowbinary import (
+    TEXT_WIDTH,
+    Field,
+    RowBinaryReader,
+    RowBytes,
+    parse_schema,
+    read_addresses,
+    read_length,
+    walk,
+)
+from superhosts.sources.tables.source import Opens, TableFormat, TableReader, TableSource
+from superhosts.sources.tables.textrow import MARK
+from superhosts.sources.tables.textscan import Places
 
 # What is read: a format, its columns, and the source that yields the rows
 

@@ -23,14 +23,16 @@ from superhosts.fleet.nats.enrolment import (
     Enrolment,
     Outgoing,
     enroll,
+    hub_address,
     list_sites,
+    make_token,
     read_outgoing,
     rotate,
+    save_hub_address,
     token_of,
     unenroll,
 )
-from superhosts.fleet.nats.joining import make_token, reach_of, remember_reach
-from superhosts.fleet.roster import is_wrong
+from superhosts.fleet.sites import is_wrong
 from superhosts.output.console import tell
 from superhosts.output.terminal import OutputConsole
 from superhosts.ui.service import STATUS
@@ -166,13 +168,13 @@ def rotate_site(options: Rotate) -> None:
 def _give_token(state: Path, site: str, options: TokenOptions, make: Callable[[Path], Path]) -> None:
     """Make a key, and print the token of a site, which is kept beside the key."""
     folder = state / BROKER
-    reach = reach_of(folder, options.address, options.tls_ca)
+    reach = hub_address(folder, options.address, options.tls_ca)
     chosen, why = _sketch_key(state, options.key_file)
     seed = make(folder)
     token = make_token(site, seed, reach, None if chosen is None else chosen.secret).encode()
     kept = token_of(folder, site)
     with output_errors(folder):
-        remember_reach(folder, options.address, options.tls_ca)
+        save_hub_address(folder, options.address, options.tls_ca)
         write_private(kept, token)
     print(token)
     tell(f"this token is a secret; it is also in {kept}. Take it to the edge and start it with --join @FILE")

@@ -19,7 +19,7 @@ from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
-from superhosts.fleet.roster import is_wrong
+from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import tell
 from superhosts.output.fanout import Destinations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from superhosts.cli.usage.fleet import Hub as HubOptions
     from superhosts.cli.usage.traffic import Watch as WatchOptions
     from superhosts.fleet.hub import Hub
-    from superhosts.fleet.roster import Roster
+    from superhosts.fleet.sites import Roster
     from superhosts.ui.metrics.monitor import Monitor
 
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from superhosts import __version__
 from superhosts.core.notices import Notice
 from superhosts.core.text import counted
-from superhosts.fleet.backlog import Backlog
-from superhosts.fleet.edge import Edge
+from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import Receiver, Sender
-from superhosts.fleet.localrows import LocalRows
+from superhosts.fleet.link import Backlog, LinkReceiver, LinkSender
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
@@ -126,7 +124,7 @@ def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
 
 
 def observe_edge(
-    monitor: Monitor, run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None
+    monitor: Monitor, run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: LocalRows | None
 ) -> list[Reading]:
     """Observe an edge. It is ready when its link works, however many windows of earlier runs the hub does not have."""
     earlier = Backlog("sketches of earlier runs that the hub has", spool.sizes, tell)
@@ -160,7 +158,7 @@ class HubParts:
     hub: Hub
     intake: Intake
     store: WindowStore
-    receiver: Receiver
+    receiver: LinkReceiver
     upstream: Spool | None = None
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from superhosts.core.pairs import Part
     from superhosts.core.profile import Durations
-    from superhosts.fleet.backlog import Backlog
     from superhosts.fleet.edge import EdgeCounters
     from superhosts.fleet.hub import Hub
     from superhosts.fleet.intake import Intake
-    from superhosts.fleet.roster import Roster
+    from superhosts.fleet.link import Backlog
+    from superhosts.fleet.sites import Roster
     from superhosts.fleet.spool import Spool
     from superhosts.output.alerts.desk import AlertDesk
     from superhosts.output.base import Destination
