@@ -14,7 +14,7 @@ import pytest
 
 from processes import Node, ending, make_edge, make_hub_on_files
 from scraping import ask, endpoint
-from superhosts.ui.metrics.monitor import Monitor
+from superhosts.ui.monitor import Monitor
 from superhosts.ui.service import FEEDS, SHOWN, ServiceManager
 from traffic import three_windows, write
 from waiting import wait_for
@@ -22,7 +22,7 @@ from waiting import wait_for
 HANG = """
 import sys, threading
 from pathlib import Path
-import superhosts.ui.metrics.health as health
+import superhosts.ui.endpoint as health
 from superhosts.fleet.hub import Hub
 health.Health.__init__.__defaults__ = (health.Health.__init__.__defaults__[0], 1.0)
 tidy = Hub.tidy

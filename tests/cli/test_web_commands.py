@@ -22,7 +22,7 @@ from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic,
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli.web import Dashboard, site_list
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.views.board import Board
+from superhosts.ui.board import Board
 from traffic import MINUTES, three_windows, write
 from waiting import wait_for
 

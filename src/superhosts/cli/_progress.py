@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, Self, TypeVar
 
 from superhosts.core.text import short_rate
-from superhosts.output.base import Report
 from superhosts.output.console import say, show_status
+from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan
 
 Item = TypeVar("Item")

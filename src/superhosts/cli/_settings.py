@@ -12,8 +12,8 @@ from superhosts.core.units import parse_size
 from superhosts.lab.scan import detector_of
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
-from superhosts.output.names.annotator import NO_NAMES, NamingOptions
-from superhosts.output.opening import OutputOptions
+from superhosts.output.names import NO_NAMES, NamingOptions
+from superhosts.output.registry import OutputOptions
 from superhosts.pipeline.settings import Settings
 
 

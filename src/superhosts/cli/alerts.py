@@ -14,7 +14,7 @@ from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, Ale
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time, shown_time
 from superhosts.errors import UsageError
-from superhosts.output.alerts.alert import QUIET, Alert
+from superhosts.output.alerts.machine import QUIET, Alert
 from superhosts.output.alerts.rules import check_name
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import say

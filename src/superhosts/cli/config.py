@@ -18,7 +18,7 @@ from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
 from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
-from superhosts.output.alerts.configured import rules_of
+from superhosts.output.alerts.rules import rules_of
 from superhosts.output.console import say
 
 HEAD = """\

@@ -30,10 +30,9 @@ from superhosts.core.text import counted
 from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
 from superhosts.output.console import say
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import known_peers
-from superhosts.output.table import interval, peers_text
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import known_peers
+from superhosts.output.table import OutputConsole, interval, peers_text
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load

@@ -31,18 +31,17 @@ from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
 from superhosts.fleet.link import LinkSender
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
 from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import columns_with
-from superhosts.pipeline.network import Counters
-from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import columns_with
+from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.files import OnError
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
-from superhosts.ui.metrics.monitor import Monitor, observe_edge
+from superhosts.ui.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:

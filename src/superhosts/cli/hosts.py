@@ -26,15 +26,15 @@ from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, UsageError
 from superhosts.lab.drawing import Note, prepare_file
 from superhosts.lab.hostfigures import draw_hosts
-from superhosts.output.answers import answer
-from superhosts.output.base import Report, RunKind
 from superhosts.output.console import fail_with, say
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import COLUMNS, EVIDENCE_COLUMNS, Row
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import COLUMNS, EVIDENCE_COLUMNS, Report, Row
 from superhosts.pipeline.network import Network
 from superhosts.sketch.files import SavedSketch, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sketch.unanswered import Unanswered, with_unanswered
+from superhosts.ui.folder import answer
 
 # Which hosts of a sketch are wanted
 

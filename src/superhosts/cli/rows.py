@@ -22,8 +22,8 @@ from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.output.console import tell
-from superhosts.output.rowformats import FORMATS, RowWriter, check_columns, encode_length, encode_value
-from superhosts.output.rows import Row, make_rows
+from superhosts.output.formats import FORMATS, RowWriter, check_columns, encode_length, encode_value
+from superhosts.output.report import Row, make_rows
 from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options

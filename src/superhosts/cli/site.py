@@ -34,7 +34,7 @@ from superhosts.fleet.nats.enrolment import (
 )
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.console import tell
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 from superhosts.ui.service import STATUS
 
 # The list of sites: who may send, and what the hub knows about each

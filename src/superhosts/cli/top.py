@@ -28,22 +28,21 @@ from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.output.base import Report
 from superhosts.output.console import OUT_OF_MEMORY, fail_with, say, use_log
-from superhosts.output.fanout import Destinations
-from superhosts.output.names.annotator import Annotator
+from superhosts.output.destination import Destinations
+from superhosts.output.names import Annotator
+from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.open import open_inputs
+from superhosts.ui.board import Board
 from superhosts.ui.live import OpenWindow
 from superhosts.ui.service import STATUS
-from superhosts.ui.top.feed import Feed, LocalFeed
+from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
 from superhosts.ui.top.opening import load_app
-from superhosts.ui.top.remote import RemoteFeed
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.view import View
+from superhosts.ui.view import View
 
 OPEN = "open"  # a note on a window that is not over
 ENDED = "the input has ended"

@@ -18,14 +18,14 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
-from superhosts.output.base import RunKind
 from superhosts.output.console import fail_with, show_tracebacks, tell
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.sources.open import open_inputs
 from superhosts.ui.live import LiveView
-from superhosts.ui.metrics.monitor import Monitor, observe_outputs, observe_watch
+from superhosts.ui.monitor import Monitor, observe_outputs, observe_watch
 from superhosts.ui.service import Reloads
 
 

@@ -22,15 +22,14 @@ from superhosts.errors import InputError, MissingExtraError, OutputError, Superh
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import tell
-from superhosts.output.fanout import Destinations
-from superhosts.output.names.annotator import Annotator
+from superhosts.output.destination import Destinations
+from superhosts.output.names import Annotator
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.metrics.address import parse_place
+from superhosts.ui.board import Board
+from superhosts.ui.endpoint import parse_place
+from superhosts.ui.folder import SketchFolder
 from superhosts.ui.service import STATUS
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.folder import SketchFolder
-from superhosts.ui.views.naming import unchanged
-from superhosts.ui.views.view import Json, View
+from superhosts.ui.view import Json, View
 from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from superhosts.cli.usage.traffic import Watch as WatchOptions
     from superhosts.fleet.hub import Hub
     from superhosts.fleet.sites import Roster
-    from superhosts.ui.metrics.monitor import Monitor
+    from superhosts.ui.monitor import Monitor
 
 
 # The view of a folder of saved sketches, the same for `web` and `top`
@@ -74,7 +73,7 @@ def folder_view(
         is_live=is_hub,
         folder=SketchFolder(path, given_key(key_file), memory=memory),
         sites=(lambda: site_list(_read_sites(path / STATUS), board)) if is_hub else None,
-        annotate=Annotator(names).annotated if names else unchanged,
+        annotate=Annotator(names).annotated if names else lambda rows: rows,
         alerts=_open_alerts(path, alerts),  # last: what can fail comes before, and leaves no file open
     )
 

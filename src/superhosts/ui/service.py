@@ -28,9 +28,8 @@ from typing import Any
 from superhosts.core.files import set_aside_and_report, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.output.background import Log
 from superhosts.output.console import has_log, rendered, say_traceback, tell, use_log
-from superhosts.output.streams import raw_stream
+from superhosts.output.streams import Log, raw_stream
 
 FEEDS = 4  # messages within the time that the watchdog allows
 SHOWN = 5.0  # seconds between two status texts
