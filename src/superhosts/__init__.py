@@ -88,7 +88,7 @@ _MODULES = {  # the module that defines each public name
     "union": "sketch.sketch",
     "plan": "lab.plans",
     "scan": "pipeline.scanning",
-    "synth": "sources.synthetic.writing",
+    "synth": "sources.synthetic.capture",
 }
 
 __all__ = [
