@@ -23,9 +23,8 @@ import pyarrow as pa
 from cases import SHUFFLED_5M, THETA, TRAINS_5M
 from harness import HERE, Report, timed
 from superhosts.core.columns.addresses import parse_spans
-from superhosts.core.columns.arrow import text_of_arrow
 from superhosts.core.columns.hosts import hosts_of
-from superhosts.core.columns.reading import column_of
+from superhosts.core.columns.readers import column_of, text_of_arrow
 from superhosts.core.pairs import HostFormat
 from superhosts.detectors.cube import Cube
 

@@ -18,7 +18,7 @@ from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.fill import SPAN, fetch, fill
 from superhosts.detectors.engines.bins import Pool, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import count_zeros
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 ROUNDS = 5
 BEFORE = 5 * BATCH  # pairs that are in the cube before anything is timed

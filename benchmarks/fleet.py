@@ -36,7 +36,7 @@ import numpy as np
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command, timed
-from superhosts.core.durable import read_json, write_json
+from superhosts.core.files import read_json, write_json
 from superhosts.core.pairs import Part, Window
 from superhosts.core.times import window_name
 from superhosts.fleet.hub import ROWS

@@ -94,7 +94,7 @@ def measure_page(report: Report, folder: Path, options: argparse.Namespace) -> N
     from browsing import Visit, chromium
     from dashboards import report as window_of
     from dashboards import row, serving
-    from superhosts.core.selection import Selection
+    from superhosts.core.results import Selection
     from superhosts.ui.views.board import Board
     from superhosts.ui.views.view import View
 

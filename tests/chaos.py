@@ -41,7 +41,7 @@ from processes import (
     wait_for,
 )
 from processes import SITES as ALL_SITES
-from superhosts.core.durable import read_json
+from superhosts.core.files import read_json
 from superhosts.core.pairs import PacketBatch
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.scanning import scan

@@ -11,7 +11,7 @@ from typing import Any
 from cli.test_hosts import NOON, save
 from superhosts.cli._dashboard import site_list
 from superhosts.core.pairs import Part, Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.fleet.report import HubReport, HubRows
 from superhosts.fleet.sightings import Sightings
 from superhosts.output.alerts.desk import AlertDesk

@@ -1,14 +1,20 @@
-"""The sample of pairs and what is noted of them, in plain Python with sets, from the tables of the documentation."""
+"""The sample of pairs and what is noted of them, in plain Python with sets, from the tables of the documentation.
+
+Like `naive.py` it imports nothing of the product.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
-from superhosts.core import packetdetails as said
-from superhosts.core.hashing import fold, make_key, mangle64, pair_hash
+from naive import Key, fold, mangle64, pair_hash
 
+HAS_PROTOCOL, HAS_PORTS, HAS_FLAGS = 1 << 48, 1 << 49, 1 << 50  # bits of a packet's details
+IS_RECORD, IS_CONVERSATION, IS_ANSWERED = 1 << 51, 1 << 52, 1 << 53
+SYN, RST, ACK = 2, 4, 16  # flags of TCP
 MASK = (1 << 64) - 1
 MIXER = 0xD6E8FEB86659FD93
 
@@ -22,18 +28,15 @@ class Packet(NamedTuple):
     detail: int
 
 
-def plain(function):  # type: ignore[no-untyped-def]
-    """Return a compiled function as plain Python."""
-    return getattr(function, "py_func", function)
+@cache
+def key_of(secret: bytes) -> Key:
+    return Key(secret)
 
 
 def hash_of(low: int, high: int, family: int, secret: bytes) -> int:
     """Return the hash of a pair."""
-    key = make_key(secret, integer=int)
-    if family == 4:
-        return int(plain(mangle64)(low << 32 | high, key))
-    halves = [plain(fold)(end >> 64, end & MASK, key) for end in (low, high)]
-    return int(plain(pair_hash)(*halves, key))
+    key = key_of(secret)
+    return mangle64(low << 32 | high, key) if family == 4 else pair_hash(fold(low, key), fold(high, key), key)
 
 
 def mixed(x: int) -> int:
@@ -49,21 +52,21 @@ def mark(hashed: int) -> int:
 
 def deeds(detail: int) -> tuple[set[int], set[int]]:
     """Return the bits of what the source and the destination of a packet have sent."""
-    protocol = detail >> 32 & 255 if detail & said.HAS_PROTOCOL else None
-    flags = detail >> 40 & 255 if detail & said.HAS_FLAGS else None
-    if detail & said.IS_CONVERSATION:
+    protocol = detail >> 32 & 255 if detail & HAS_PROTOCOL else None
+    flags = detail >> 40 & 255 if detail & HAS_FLAGS else None
+    if detail & IS_CONVERSATION:
         kind = {6: 0, 17: 1, 1: 2, 58: 2}.get(protocol, 3)
         asks, answers = {6: (4, 5), 1: (8, 9), 58: (8, 9)}.get(protocol, (None, None))
         source = {kind} | ({asks} if asks is not None else set())
         answer = {kind} | ({answers} if answers is not None else set())
-        if not detail & said.IS_ANSWERED:
+        if not detail & IS_ANSWERED:
             return source, set()
         return source | ({7} if protocol == 6 else set()), answer
     if protocol == 6:
         bits = {0} | {16 + bit for bit in range(8) if flags and flags >> bit & 1}
         flags_seen = flags or 0
-        syn, ack, rst = (bool(flags_seen & each) for each in (said.SYN, said.ACK, said.RST))
-        record = bool(detail & said.IS_RECORD)
+        syn, ack, rst = (bool(flags_seen & each) for each in (SYN, ACK, RST))
+        record = bool(detail & IS_RECORD)
         if syn and not ack:
             bits.add(4)
         elif syn and not record:
@@ -86,21 +89,21 @@ def deeds(detail: int) -> tuple[set[int], set[int]]:
 
 def service(detail: int) -> tuple[int, int, int, bool] | None:
     """Return class, protocol and port of the service of a packet, and whether it is the destination's."""
-    if not detail & said.HAS_PROTOCOL:
+    if not detail & HAS_PROTOCOL:
         return None
     protocol = detail >> 32 & 255
-    if not detail & said.HAS_PORTS:
+    if not detail & HAS_PORTS:
         return 2, protocol, 0, True
-    flags = detail >> 40 & 255 if detail & said.HAS_FLAGS else 0
+    flags = detail >> 40 & 255 if detail & HAS_FLAGS else 0
     sent, asked = detail >> 16 & 0xFFFF, detail & 0xFFFF
-    if detail & said.IS_CONVERSATION:
+    if detail & IS_CONVERSATION:
         return 0, protocol, asked, True
     if protocol == 6:
-        if flags & said.SYN and not flags & said.ACK:
+        if flags & SYN and not flags & ACK:
             return 0, protocol, asked, True
-        if flags & said.SYN and not detail & said.IS_RECORD:
+        if flags & SYN and not detail & IS_RECORD:
             return 0, protocol, sent, False
-        if flags & said.RST:
+        if flags & RST:
             return None
     return (1, protocol, asked, True) if asked <= sent else (1, protocol, sent, False)
 

@@ -365,7 +365,7 @@ def inside(packet: bytes) -> tuple[int | None, bytes | None]:
 
 
 def details(header: bytes) -> int:
-    """Return the details of a packet as `superhosts.core.packetdetails` describes them."""
+    """Return the details of a packet as `superhosts.core.pairs` describes them."""
     protocol, rest = inside(without_padding(header))
     if protocol is None:
         return 0

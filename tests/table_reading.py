@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.sources.input import Input
 from superhosts.sources.tables.base import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.formats import table_format

@@ -9,8 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from superhosts.jit.callees import _Code
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import _Code, compiled
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from superhosts.jit import compiling
+from superhosts.jit import compilation
 
 USE = """
 import superhosts as sh, numpy as np
@@ -34,7 +34,7 @@ class Screen(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_waiting", [compiling._tell])
+    monkeypatch.setattr(compilation, "_waiting", [compilation._tell])
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
 
 
@@ -46,14 +46,14 @@ def test_terminals_and_notebooks_are_told_once(
         monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     screen = Screen(tty)
     monkeypatch.setattr(sys, "stderr", screen)
-    compiling.announce()
-    compiling.announce()
-    assert screen.getvalue().count(compiling.NOTICE) == told
+    compilation.announce()
+    compilation.announce()
+    assert screen.getvalue().count(compilation.NOTICE) == told
 
 
 def test_a_process_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    compiling.announce()
+    compilation.announce()
 
 
 def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a parent")
     screen = Screen(True)
     monkeypatch.setattr(sys, "stderr", screen)
-    compiling.announce()
+    compilation.announce()
     assert screen.getvalue() == ""
 
 
@@ -77,4 +77,4 @@ def test_a_first_use_on_a_terminal(tmp_path: Path) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    assert said.strip() == compiling.NOTICE
+    assert said.strip() == compilation.NOTICE

@@ -16,16 +16,16 @@ import pytest
 from numba.extending import intrinsic
 
 from faults import fill_disk, full_disk, system_call
-from superhosts.jit import compiling
-from superhosts.jit.compiled import cache_folder, distrusted, is_cold, stamp_of
-from superhosts.jit.compiling import MODE, NEVER, CacheWarning, before_compiling
+from superhosts.jit import compilation
+from superhosts.jit.cache import cache_folder, distrusted, is_cold, stamp_of
+from superhosts.jit.compilation import MODE, NEVER, CacheWarning, before_compiling
 
 FILES = {
     "__init__": "",
     "constants": "STEP = 2\nLIMITS = (3, 4.0)\n",
     "shape": "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n    height: int\n",
     "helpers": """
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 @compiled
 def inner(x):
@@ -34,7 +34,7 @@ def inner(x):
 """,
     "kernel": """
 import numpy as np
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from toy import constants, helpers
 from toy.constants import STEP
 from toy.shape import Shape
@@ -119,7 +119,7 @@ class Toy:
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # bytecode of an earlier edit within a second looks fresh
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # keep the machine code next to the source
-    monkeypatch.setattr(compiling._work, "warned", set())
+    monkeypatch.setattr(compilation._work, "warned", set())
     distrusted.clear()
     monkeypatch.syspath_prepend(tmp_path)
     yield Toy(tmp_path)
@@ -400,7 +400,7 @@ def test_instructions_that_an_intrinsic_makes_are_in_the_stamp() -> None:
 
 STAMPS = """
 import importlib, pkgutil, superhosts
-from superhosts.jit.compiled import Dispatcher, stamp_of
+from superhosts.jit.cache import Dispatcher, stamp_of
 stamps = {}
 for module in pkgutil.walk_packages(superhosts.__path__, "superhosts."):
     if not module.name.endswith("__main__"):

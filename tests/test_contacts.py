@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 import superhosts as sh
 from naive_contacts import Packet, contacts
 from superhosts.core.lens import parse_ports, parse_protocols
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ANSWERED,
     ANSWERS,
     IS_ANSWERED,
     IS_CONVERSATION,
     IS_RECORD,
     OPENED,
+    HostFormat,
+    PacketBatch,
+    PacketBlock,
+    Part,
     pack,
 )
-from superhosts.core.pairs import HostFormat, PacketBatch, PacketBlock, Part
 from superhosts.errors import UsageError
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import compile_all

@@ -11,7 +11,7 @@ import naive
 from superhosts.core import hashing
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 SECRETS = [DEFAULT_KEY, b"another secret", b"\x00" * 32]
 KEY, PLAIN, ORACLE = make_key(), make_key(integer=int), naive.Key(DEFAULT_KEY)

@@ -20,14 +20,13 @@ DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
-    "detectors/engines/arrays.py",
-    "detectors/engines/transfer.py",
+    "detectors/engines/base.py",
     "core/device.py",
     "core/pairs.py",
     "detectors/plan/formulas.py",
     "detectors/plan/loads.py",
     "detectors/plan/sizes.py",
-    "core/stopwatch.py",
+    "core/profile.py",
 }
 TRACE = """
 import json, sys

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.core.names import MAX_NAME, is_file_name, is_fleet_name, is_name
+from superhosts.core.fields import MAX_NAME, is_file_name, is_fleet_name, is_name
 from superhosts.core.text import printable
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from commands import Run
 from forging import bundle
-from superhosts.core.replacing import replaceable, replacing
+from superhosts.core.files import replaceable, replacing
 from superhosts.errors import OutputError
 from superhosts.output.base import Report
 from superhosts.output.files import ReplacedFile

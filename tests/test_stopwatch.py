@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from superhosts.core.stopwatch import STAGES, Profile, Spent, Stopwatch, measured, process_age, timed, timing
+from superhosts.core.profile import STAGES, Profile, Spent, Stopwatch, measured, process_age, timed, timing
 
 
 class Clock:
@@ -119,7 +119,7 @@ def test_the_start_counts_from_the_start_of_the_process() -> None:
 
 def test_the_age_of_a_process() -> None:
     before = time.monotonic()
-    code = "from superhosts.core.stopwatch import process_age; print(process_age())"
+    code = "from superhosts.core.profile import process_age; print(process_age())"
     age = float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert 0 <= age <= time.monotonic() - before + 0.1  # the system counts in hundredths
     assert process_age() > 0

@@ -38,7 +38,7 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
     from superhosts.detectors.cube.fill import fill
-    from superhosts.jit.compiled import is_cold
+    from superhosts.jit.cache import is_cold
     from superhosts.lab.rivals.rgs.cpu import write
 
     tests = str(Path(__file__).parent)

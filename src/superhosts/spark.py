@@ -101,7 +101,7 @@ class _Worker:
         import numpy as np
         import pyarrow as pa
 
-        from superhosts.core.columns.split import packets_of
+        from superhosts.core.columns.addresses import packets_of
         from superhosts.pipeline.building import WindowBuilder
         from superhosts.sources.tables.arrowcolumns import addresses_of
 

@@ -19,10 +19,10 @@ import pytest
 from alerts.test_alerts import RESOLVER, SCANNER, row, window
 from commands import Run
 from first_hour.office import FOLDER
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli.alerts import export_alerts, list_alerts, mute_host, show_alert
 from superhosts.cli.usage.alerts import Export, List, Mute, Show
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.alerts.machine import Policy

@@ -14,7 +14,7 @@ from first_hour.office import FOLDER
 from superhosts.cli._alerting import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import InputError, OutputError
 from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.alerts.machine import AlertMachine, Policy

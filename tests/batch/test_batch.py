@@ -629,8 +629,7 @@ def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> 
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
     (tmp_path / "none" / "superhosts" / "__init__.py").write_text("raise ImportError")
     (tmp_path / "old" / "superhosts").mkdir(parents=True)
-    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("")
-    (tmp_path / "old" / "superhosts" / "_version.py").write_text("__version__ = '0.0.1'")
+    (tmp_path / "old" / "superhosts" / "__init__.py").write_text("__version__ = '0.0.1'")
     with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own:
         common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", own.scheduler_address]
         with connect(own.scheduler_address, timeout=DEADLINE) as client, pytest.raises(UsageError, match="no workers"):

@@ -13,12 +13,12 @@ import pytest
 
 from commands import Run
 from superhosts.cli._console import announce_compiling, say, use_log_format
-from superhosts.jit import compiling
+from superhosts.jit import compilation
 
 PROGRAM = """
 import atexit
 from superhosts.cli import main
-from superhosts.jit.compiling import announce
+from superhosts.jit.compilation import announce
 
 atexit.register(announce)  # as the first compiled function does that is not on disk
 main()
@@ -27,16 +27,16 @@ main()
 
 @pytest.fixture(autouse=True)
 def _as_outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(compiling.MODE)
+    monkeypatch.delenv(compilation.MODE)
     yield
-    compiling.before_compiling(lambda: None)
+    compilation.before_compiling(lambda: None)
 
 
 def compile_something() -> None:
     for name in ("walk", "fill"):
-        with compiling.compiling(name):
-            assert compiling.is_compiling()
-    assert not compiling.is_compiling()
+        with compilation.compiling(name):
+            assert compilation.is_compiling()
+    assert not compilation.is_compiling()
 
 
 def test_the_log_says_once_that_loops_are_compiled_and_then_how_long_it_took(
@@ -57,7 +57,7 @@ def test_programs_read_it_as_events(capsys: pytest.CaptureFixture[str]) -> None:
     use_log_format("json")
     try:
         compile_something()
-        compiling.tell_seconds()
+        compilation.tell_seconds()
     finally:
         use_log_format("text")
     rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -73,7 +73,7 @@ def test_commands_say_it_without_a_terminal_unless_they_are_quiet(
     assert "compiling for this machine" in capsys.readouterr().err
     assert run("scan", tmp_path / "none.pcap", "-q").status == 3
     compile_something()
-    compiling.tell_seconds()
+    compilation.tell_seconds()
     assert capsys.readouterr().err == ""
 
 

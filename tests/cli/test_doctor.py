@@ -19,7 +19,7 @@ from commands import Run
 from gpus import Driver, machine_with
 from stand_in import StandIn
 from superhosts.cli import _checks as checks
-from superhosts.jit.compiled import distrusted
+from superhosts.jit.cache import distrusted
 from traffic import talk, write
 
 NAMES = [

@@ -13,7 +13,7 @@ from superhosts.cli._folderview import ALERT_FILES, folder_view, follow_folder, 
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.views.board import Board, Shown

@@ -235,7 +235,7 @@ def test_how_long_ago(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_time_without_an_offset_is_as_times_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from superhosts.core.zone import local_times
+    from superhosts.core.times import local_times
 
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()

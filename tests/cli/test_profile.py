@@ -10,7 +10,7 @@ import pytest
 
 from commands import Run
 from superhosts.cli._profile import profile_lines
-from superhosts.core.stopwatch import Profile, Spent
+from superhosts.core.profile import Profile, Spent
 from traffic import talk, write
 
 

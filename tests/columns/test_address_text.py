@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from superhosts.core.columns.addresses import parse_address, parse_text
-from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, packets_of, parse_address, parse_text
 
 CHARACTERS = "0123456789abcdefABCDEF:.:.::%gx/ \x00é"
 FORMS = (

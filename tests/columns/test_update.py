@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from naive_columns import peers_of
 
 import superhosts as sh
-from superhosts.core.columns.hosts import hosts_of
-from superhosts.core.columns.integers import BLOCK
-from superhosts.core.columns.reading import column_of
+from superhosts.core.columns.hosts import BLOCK, hosts_of
+from superhosts.core.columns.readers import column_of
 from superhosts.core.pairs import HostFormat
 
 HOSTS = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "255.255.255.255", "10.0.0.2", "0.0.0.0", "10.0.0.1"]

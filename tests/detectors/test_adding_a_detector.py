@@ -15,8 +15,7 @@ from commands import Run
 from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.storing import Place

@@ -15,7 +15,7 @@ from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import numbers_to_array
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.estimate import saturation_of
 from tuned import tuned
 

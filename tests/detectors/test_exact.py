@@ -8,7 +8,7 @@ import pytest
 import naive
 from superhosts import Cbaa, Exact
 from superhosts.core.pairs import array_to_numbers, numbers_to_array
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from tuned import tuned
 
 

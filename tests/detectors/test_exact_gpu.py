@@ -21,7 +21,7 @@ from stand_in import OnGpu, StandIn
 from superhosts import load
 from superhosts.core.device import cuda_problem, simulated
 from superhosts.core.pairs import array_to_numbers, numbers_to_array
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.exact import Exact as UntunedExact
 from tuned import tuned
 

@@ -11,7 +11,7 @@ from shapes import one_scanner, zipf
 from superhosts import GeometryError, MergeError, Part, Sketch, SketchFileError, UsageError, load
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.hostset import HostSet
 from superhosts.lab.rivals.filter import Filter, Geometry
 from taken import little_memory

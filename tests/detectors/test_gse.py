@@ -12,7 +12,7 @@ from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, load
 from superhosts.core import device
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
-from superhosts.detectors.engines.tuning import GpuTuning, Tuning
+from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.detectors.estimate import saturation_of
 from superhosts.lab.rivals.gse import Geometry
 from superhosts.lab.rivals.gse import Gse as UntunedGse

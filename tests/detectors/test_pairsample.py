@@ -12,7 +12,7 @@ from superhosts import GeometryError, MergeError, SketchFileError, UsageError, l
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
 from superhosts.core.pairs import Part
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.lab.rivals.pairsample import Geometry, PairSample
 from taken import little_memory
 from tuned import tuned

@@ -11,7 +11,7 @@ import naive
 from shapes import near_threshold, one_scanner
 from superhosts import GeometryError, MergeError, UsageError, load
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Tuning
 from superhosts.lab.rivals.spreadsketch import Geometry, SpreadSketch, addressing, cpu
 from superhosts.lab.rivals.spreadsketch.geometry import SATURATION
 from tuned import tuned

@@ -30,7 +30,7 @@ from crowd import DEADLINE, Call, together, while_others_work
 from superhosts.core import device
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.engines.tuning import GpuTuning, Tuning
+from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry

@@ -15,7 +15,7 @@ from hostgpu import host_gpu
 from superhosts.core.hashing import make_key
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.code import MOST_FILES, Kernel, kind_of
-from superhosts.jit import compiling
+from superhosts.jit import compilation
 
 FACTOR = 3
 
@@ -128,11 +128,11 @@ def test_without_a_place_to_write_kernels_are_compiled_in_every_process(compiler
 
 def test_compiling_is_announced_and_loading_is_not(load):
     said: list[str] = []
-    compiling.before_compiling(lambda: said.append("first"))
+    compilation.before_compiling(lambda: said.append("first"))
     load()
-    compiling.before_compiling(lambda: said.append("second"))
+    compilation.before_compiling(lambda: said.append("second"))
     load()
-    compiling.before_compiling(lambda: None)
+    compilation.before_compiling(lambda: None)
     assert said == ["first"]
 
 
@@ -146,9 +146,8 @@ def test_types_of_arguments_are_told_apart():
 
 REAL = """
 import sys
-from superhosts.jit.compiled import stamp_of
+from superhosts.jit.cache import stamp_of
 from superhosts.detectors.cube import Geometry, cuda
-from superhosts.detectors.cube import cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry, cuda as dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry, cuda as gse

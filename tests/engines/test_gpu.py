@@ -30,9 +30,9 @@ from superhosts.core.pairs import numbers_to_array
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.cube.cuda import CudaCube
-from superhosts.detectors.engines.tuning import GpuTuning, TransferSizes, Tuning
-from superhosts.detectors.gpu import driver, launch, staging
-from superhosts.detectors.gpu.lane import Lane
+from superhosts.detectors.engines.base import GpuTuning, TransferSizes, Tuning
+from superhosts.detectors.gpu import driver, launch, transfer
+from superhosts.detectors.gpu.transfer import Lane
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.gse import Gse
 from superhosts.lab.rivals.vbfa import Vbfa
@@ -391,7 +391,7 @@ def test_threads_have_ended_when_a_batch_fails():
         raise RuntimeError("no launch")
 
     column = np.arange(12, dtype=np.uint32)  # two pieces of three parts
-    stage = staging.Staging(0, 3, TransferSizes(piece=6, part_bytes=16), SlowLane)
+    stage = transfer.Staging(0, 3, TransferSizes(piece=6, part_bytes=16), SlowLane)
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(stage.send, [(column, column)], fail)
         still_waits = not wait([sending], 0.05).done
@@ -419,7 +419,7 @@ def test_copying_threads_have_lanes_of_their_own():
             busy.remove(self)
 
     column = np.arange(1000, dtype=np.uint32)
-    stage = staging.Staging(0, 4, TransferSizes(piece=64, part_bytes=32), Watched)
+    stage = transfer.Staging(0, 4, TransferSizes(piece=64, part_bytes=32), Watched)
     seen: list[np.ndarray] = []
     stage.send([(column, column)], lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
     assert np.array_equal(np.concatenate(seen), column)
@@ -431,7 +431,7 @@ def test_copying_threads_have_lanes_of_their_own():
 def test_a_lane_serves_batches_of_any_width():
     made: list[int] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    stage = staging.Staging(0, 1, TransferSizes(), lambda gpu, size: made.append(size) or Lane(gpu, size))
+    stage = transfer.Staging(0, 1, TransferSizes(), lambda gpu, size: made.append(size) or Lane(gpu, size))
     for count in range(100, 200, 10):
         for width in (np.uint32, np.uint64):
             column = np.arange(count, dtype=width)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from naive_evidence import Packet
-from superhosts.core import packetdetails as said
+from superhosts.core import pairs as said
 
 HOST = 10 << 24 | 1
 SYN, ACK, RST = said.SYN, said.ACK, said.RST

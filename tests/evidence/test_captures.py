@@ -15,10 +15,8 @@ from evidence.test_sampling import all_count, batch_of
 from places import DATA
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import Addresses, Network, PacketBatch, Part
-from superhosts.sketch.evidence.patterns import UNKNOWN
-from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.evidence.sampling import OpenSample
-from superhosts.sketch.evidence.verdicts import Judge
+from superhosts.sketch.evidence.patterns import UNKNOWN, Judge
+from superhosts.sketch.evidence.sample import Evidence, OpenSample
 from superhosts.sources.base import Wants
 from superhosts.sources.open import open_inputs
 

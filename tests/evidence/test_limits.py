@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.sketch.evidence.limits import ALL, LIMIT, Reach, admit, new_reach
+from superhosts.sketch.evidence.sample import ALL, LIMIT, Reach, admit, new_reach
 
 BITS = st.integers(0, 64)
 

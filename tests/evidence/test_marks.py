@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superhosts.sketch.evidence.marks import MOST, distinct, mark_of
+from superhosts.sketch.evidence.observations import MOST, distinct, mark_of
 
 
 def marks_of(count: int, draw: np.random.Generator) -> int:

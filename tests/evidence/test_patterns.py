@@ -34,12 +34,11 @@ from evidence.scenes import (
 )
 from evidence.test_sampling import SECRET, sampled
 from naive_evidence import Packet
-from superhosts.core import packetdetails as said
+from superhosts.core import pairs as said
 from superhosts.core.pairs import Part
-from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Verdict
+from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Judge, Verdict
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.evidence.summary import Service, Share, service_text
-from superhosts.sketch.evidence.verdicts import Judge
 
 Act = Callable[[Scene, int], None]
 ANY = Part()

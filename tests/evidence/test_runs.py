@@ -18,13 +18,13 @@ from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_sca
 from evidence.test_sampling import SECRET, batch_of
 from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
-from superhosts.core import packetdetails as said
+from superhosts.core import pairs as said
 from superhosts.errors import UsageError
 from superhosts.output.rows import COLUMNS
 from superhosts.pipeline import building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence import limits, sampling
+from superhosts.sketch.evidence import sample as sampling
 from superhosts.sources.base import Wants
 from superhosts.sources.capture import open_capture
 
@@ -266,4 +266,4 @@ def test_sources_are_told_the_limit_of_the_window_that_is_open(cut: dict, span: 
     builder.sampling = settings.sampling
     builder.update(0 if cut["window"] == "all" else 7 * MINUTE, batch_of(traffic(), 4))
     assert builder.sampling is not None
-    assert builder.sampling.limit == (*span, limits.ALL)
+    assert builder.sampling.limit == (*span, sampling.ALL)

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive_evidence import Packet, sample
-from superhosts.core import packetdetails as said
+from superhosts.core import pairs as said
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import PacketBatch
-from superhosts.sketch.evidence import sampling
-from superhosts.sketch.evidence.rows import HASH, united
-from superhosts.sketch.evidence.sampling import OpenSample
+from superhosts.sketch.evidence import sample as sampling
+from superhosts.sketch.evidence.sample import HASH, OpenSample, united
 
 SECRET = b"a secret of some length"
 KEY = make_key(SECRET)

@@ -10,7 +10,7 @@ import chaos
 from chaos import Fleet, need_link
 from hostile import EVIL, put_evil, speak_evil
 from processes import ending, wait_for
-from superhosts.core.durable import read_json
+from superhosts.core.files import read_json
 
 pytestmark = pytest.mark.slow
 

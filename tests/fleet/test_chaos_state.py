@@ -15,7 +15,7 @@ import pytest
 import chaos
 from chaos import NATS_OR_BOTH, SITES, Fleet, need_link, put
 from processes import Node, ending, wait_for
-from superhosts.core.durable import read_json
+from superhosts.core.files import read_json
 
 pytestmark = pytest.mark.slow
 

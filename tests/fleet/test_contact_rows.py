@@ -11,7 +11,7 @@ import superhosts as sh
 from fleets import SETTINGS, window
 from hubs import Node
 from superhosts.core.pairs import HostKeys, Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import MergeError
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch

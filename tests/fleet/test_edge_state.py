@@ -28,7 +28,7 @@ from processes import (
     write_captures,
 )
 from processes import make_edge as make_node
-from superhosts.core.durable import hold_folder
+from superhosts.core.files import hold_folder
 from superhosts.errors import OutputError
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.position import Position

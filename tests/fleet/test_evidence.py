@@ -13,7 +13,7 @@ from fleets import SETTINGS, window
 from hubs import Node
 from naive_evidence import Packet, sample
 from superhosts.core.hashing import secret_of
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.sketch.evidence.sample import ends_of
 from superhosts.sketch.sketch import Sketch, load

@@ -28,7 +28,7 @@ from processes import (
     wait_for,
     write_captures,
 )
-from superhosts.core.durable import hold_folder, read_json
+from superhosts.core.files import hold_folder, read_json
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"

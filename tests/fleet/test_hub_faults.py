@@ -21,7 +21,7 @@ from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from hubs import SITES, FakeTime, Node, three, union_of
 from processes import wait_for
-from superhosts.core.durable import write_json, write_lines
+from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
 from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile

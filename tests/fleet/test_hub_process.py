@@ -22,7 +22,7 @@ from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
 from superhosts.cli._service import Status
 from superhosts.cli._signals import ended_by_signals, sighup_held
-from superhosts.core.durable import copy_synced, hold_folder, make_folder, write_json
+from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive

@@ -31,7 +31,7 @@ from processes import (
     write_captures,
 )
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError

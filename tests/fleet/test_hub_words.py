@@ -12,7 +12,7 @@ from hubs import Node
 from superhosts.cli._alerting import NeededEvidence
 from superhosts.cli.hub import with_title
 from superhosts.core.pairs import Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.roster import Roster

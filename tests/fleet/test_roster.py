@@ -24,7 +24,7 @@ from fleets import make_sketch, window, write_parcel
 from hubs import FakeTime, Node
 from processes import ending, make_edge, make_hub, wait_for
 from scraping import scrape
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.units import SECOND
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.options import NatsOptions

@@ -19,7 +19,7 @@ from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from places import REPRO
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.intake import Intake

@@ -12,7 +12,7 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.core.durable import write_json
+from superhosts.core.files import write_json
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError, UnreadableError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from superhosts.core.histogram import BOUNDS, Durations
 from superhosts.core.pairs import Window
+from superhosts.core.profile import BOUNDS, Durations
 from superhosts.ui.metrics.health import STARTING, Health
 from superhosts.ui.metrics.sites import Sites
 from superhosts.ui.metrics.windows import LastWindow

@@ -33,7 +33,7 @@ from livescans import (
 )
 from superhosts.core.pairs import Window
 from superhosts.errors import UsageError
-from superhosts.jit.compiling import compiling, is_compiling
+from superhosts.jit.compilation import compiling, is_compiling
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import readers

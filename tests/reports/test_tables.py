@@ -11,10 +11,8 @@ from rich.console import Console
 
 from packets import SECOND
 from superhosts.core.pairs import Window
-from superhosts.core.results import SuperHost
-from superhosts.core.selection import Selection
-from superhosts.core.times import iso_time, shown_time, window_cell
-from superhosts.core.zone import local_times
+from superhosts.core.results import Selection, SuperHost
+from superhosts.core.times import iso_time, local_times, shown_time, window_cell
 from superhosts.output.base import Report, RunKind
 from superhosts.output.rows import Row, make_rows
 from superhosts.output.terminal import OutputConsole, Terminal

@@ -13,7 +13,7 @@ import packets as p
 from frames import FRAMES, T, write
 from fuzz.captures import compare, read
 from links import AGGREGATE, SNAP4, radiotap, subframe, wireless
-from superhosts.core import packetdetails as d
+from superhosts.core import pairs as d
 from superhosts.sources.base import TUNNELS as MODES
 from superhosts.sources.base import Wants
 from superhosts.sources.capture import Cutting, open_capture

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import naive_details
 import superhosts as sh
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.kafka import (
     GOFLOW2,

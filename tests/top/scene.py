@@ -14,7 +14,7 @@ from typing import Any
 from places import ROOT
 from superhosts.cli._folderview import site_list
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.output.alerts.alert import Alert
 from superhosts.ui.top.app import TopApp
 from superhosts.ui.top.feed import LocalFeed

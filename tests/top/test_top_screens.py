@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.top import app as program
 from superhosts.ui.top.app import TopApp

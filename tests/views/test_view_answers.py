@@ -11,7 +11,7 @@ import pytest
 import superhosts as sh
 from cli.test_hosts import NOON, save
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertStore

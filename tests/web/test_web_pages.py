@@ -17,7 +17,7 @@ from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_a
 from superhosts.cli._folderview import folder_view
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.core.pairs import Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.fleet.roster import WRONG
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.views.board import MOST_WINDOWS, Board

@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from cli.test_hosts import NOON
 from dashboards import LENGTH, Shown, report, rows_of, serving
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.errors import UsageError
 from superhosts.ui.metrics.address import Place
 from superhosts.ui.views.board import Board
@@ -687,7 +687,7 @@ def test_it_closes_while_a_question_runs() -> None:
 ENDING = """
 import threading, urllib.request
 from dashboards import serving
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.ui.views.board import Board
 from superhosts.ui.views.view import View
 

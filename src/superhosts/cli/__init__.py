@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli._console import OUT_OF_MEMORY, say, say_error, show_tracebacks, tell, use_log_format
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
 from superhosts.core.notices import as_warning
 from superhosts.core.text import speaking_options
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.jit.compiling import tell_seconds
+from superhosts.jit.compilation import tell_seconds
 from superhosts.output.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
 
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -12,7 +12,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._options import AlertOptions
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import UsageError
 from superhosts.output.alerts.allowing import AllowList, never_act

@@ -25,7 +25,7 @@ def in_words(error: Exception) -> str:
 def _python() -> Answer:
     import platform
 
-    from superhosts._version import __version__
+    from superhosts import __version__
 
     return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
@@ -129,7 +129,7 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.jit.compiled import WAY_OUT, cache_folder, distrusted, is_cold
+    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"

@@ -13,7 +13,7 @@ import typer
 from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.core.text import printable
 from superhosts.errors import use_tracebacks
-from superhosts.jit.compiling import before_compiling, is_tested, tell_seconds
+from superhosts.jit.compilation import before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
 

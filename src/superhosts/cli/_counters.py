@@ -6,7 +6,7 @@ import json
 
 from superhosts.cli._options import ResultOptions
 from superhosts.cli._summary import RunTotals
-from superhosts.core.replacing import output_errors, replaceable, replacing
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.errors import OutputError, UsageError
 
 STANDARD_OUTPUT = "-"

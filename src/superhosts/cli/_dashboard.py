@@ -12,7 +12,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._folderview import follow_folder, site_list
 from superhosts.cli._options import AlertOptions, DashboardOptions, check_no_conflict
 from superhosts.cli._token import read_token
-from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import Notice
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.alerts.store import AlertStore

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from superhosts.core.lens import Lens
 from superhosts.core.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part
 from superhosts.core.prefixes import parse_networks
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Searchable
+from superhosts.core.results import Searchable, SuperHosts
 from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
 from superhosts.pipeline.network import Network

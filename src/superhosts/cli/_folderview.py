@@ -13,8 +13,8 @@ from superhosts.cli._keys import given_key
 from superhosts.cli._options import NamesOptions, WantedOptions
 from superhosts.cli._outputs import naming_of
 from superhosts.cli._service import STATUS
-from superhosts.core.durable import read_json
-from superhosts.core.selection import Selection
+from superhosts.core.files import read_json
+from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.fleet.roster import is_wrong

@@ -14,7 +14,7 @@ import numpy as np
 
 from superhosts.cli._console import tell
 from superhosts.cli._rowinput import RowInput
-from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, packets_of
 from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted

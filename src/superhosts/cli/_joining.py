@@ -12,7 +12,7 @@ from superhosts.cli._keys import fleet_key
 from superhosts.cli._links import connect_to
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli.usage.edge import Edge
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError

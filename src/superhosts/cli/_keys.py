@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from superhosts.cli._console import tell
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint, secret_of
 from superhosts.core.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 from superhosts.core.notices import as_warning

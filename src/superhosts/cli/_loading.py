@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from superhosts.cli._console import announce_compiling, use_log_format
 from superhosts.cli._groups import as_function
 from superhosts.cli._parsing import Command, Group
-from superhosts.core.zone import local_times
+from superhosts.core.times import local_times
 from superhosts.errors import UsageError
 from superhosts.output.streams import silence_stdout
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli import COMMANDS, DESCRIPTION, FIRST_STEPS
 from superhosts.cli._loading import LazyCommand
 from superhosts.cli._parsing import name_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.cli._console import log_status, show_tracebacks, tell
 from superhosts.cli._options import ServiceOptions
 from superhosts.cli._service import Reloads

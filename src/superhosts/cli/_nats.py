@@ -14,7 +14,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from superhosts.cli._console import command_line
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.columnsketch import ColumnSketch

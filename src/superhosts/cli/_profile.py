@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from superhosts.cli._console import say
-from superhosts.core.stopwatch import STAGES, WAITING, Profile, Spent, process_age, timing
+from superhosts.core.profile import STAGES, WAITING, Profile, Spent, process_age, timing
 from superhosts.core.text import counted
 
 MOST_COLUMNS = 8  # threads with a column of their own

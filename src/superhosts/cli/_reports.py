@@ -11,7 +11,7 @@ from superhosts.output.rows import make_rows
 from superhosts.output.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 
 
 def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:

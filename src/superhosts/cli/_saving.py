@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from superhosts.cli._console import say
-from superhosts.core.durable import make_folder
-from superhosts.core.names import FILE_NAME_RULE, is_file_name
+from superhosts.core.fields import FILE_NAME_RULE, is_file_name
+from superhosts.core.files import make_folder
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable

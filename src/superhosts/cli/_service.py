@@ -15,7 +15,7 @@ from typing import Any
 
 from superhosts.cli._console import has_log, rendered, say_traceback, tell, use_log
 from superhosts.cli._systemd import ServiceManager
-from superhosts.core.durable import set_aside_and_report, write_json
+from superhosts.core.files import set_aside_and_report, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.output.background import Log

@@ -12,8 +12,8 @@ from typing import Any
 from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
 from superhosts.core.text import counted
+from superhosts.core.times import shows_local
 from superhosts.core.units import SECOND, parse_duration
-from superhosts.core.zone import shows_local
 from superhosts.errors import InputError, UsageError
 from superhosts.sketch.files import saved_sketch
 from superhosts.sources.files import match_pattern

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superhosts.cli._console import tell
 from superhosts.cli.usage.backup import Backup
-from superhosts.core.replacing import replaceable
+from superhosts.core.files import replaceable
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.errors import OutputError

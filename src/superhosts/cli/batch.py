@@ -18,8 +18,7 @@ from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli.usage.batch import Batch as BatchOptions
-from superhosts.core.durable import copy_synced
-from superhosts.core.replacing import rename_durably, sync_folder
+from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole

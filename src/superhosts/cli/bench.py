@@ -16,7 +16,7 @@ from superhosts.cli.usage.bench import Bench
 from superhosts.core import defaults
 from superhosts.core.device import gpus_of, import_cuda, simulated, thread_count
 from superhosts.core.pairs import Addresses
-from superhosts.core.stopwatch import Profile, timing
+from superhosts.core.profile import Profile, timing
 from superhosts.core.text import counted
 from superhosts.core.units import parse_count
 from superhosts.detectors.cube import Cube

@@ -16,7 +16,7 @@ from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_commo
 from superhosts.cli._console import say
 from superhosts.cli._loading import LazyCommand
 from superhosts.cli.usage.config import Check, Init, Show
-from superhosts.core.replacing import output_errors, replacing
+from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.configured import rules_of

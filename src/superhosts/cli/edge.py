@@ -26,7 +26,7 @@ from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
-from superhosts.core.durable import hold_folder
+from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice, as_warning
 from superhosts.core.text import counted

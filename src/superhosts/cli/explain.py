@@ -31,8 +31,8 @@ from superhosts.output.rows import COLUMNS, Row, columns_with, make_rows
 from superhosts.output.stdout import Format
 from superhosts.output.terminal import OutputConsole
 from superhosts.output.timeline import print_timeline
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.evidence.summary import service_text
-from superhosts.sketch.evidence.verdicts import judge_of
 from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
 

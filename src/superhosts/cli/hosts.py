@@ -16,7 +16,7 @@ from superhosts.cli._plotting import SketchFacts, selected
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.hosts import Hosts
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
 from superhosts.lab.drawing import Note, prepare_file

@@ -27,11 +27,11 @@ from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.core.defaults import EVIDENCE_PAIRS
-from superhosts.core.durable import hold_folder, read_json
+from superhosts.core.files import hold_folder, read_json
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice
 from superhosts.core.pairs import DIRECTIONS, SIDES
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.times import window_name
 from superhosts.core.units import parse_count, parse_size

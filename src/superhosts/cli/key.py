@@ -9,9 +9,9 @@ from pathlib import Path
 from superhosts.cli._console import tell
 from superhosts.cli._keys import next_key, warn_if_exposed
 from superhosts.cli.usage.key import New, Show
+from superhosts.core.files import replaceable
 from superhosts.core.hashing import fingerprint
 from superhosts.core.keys import PUBLIC, VARIABLE, find_key, own_path, write_key
-from superhosts.core.replacing import replaceable
 from superhosts.errors import OutputError, UsageError
 
 

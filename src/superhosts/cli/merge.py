@@ -7,7 +7,7 @@ from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.merge import Merge
-from superhosts.core.replacing import replaceable
+from superhosts.core.files import replaceable
 from superhosts.core.text import counted
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
 from superhosts.sketch.files import merge_named

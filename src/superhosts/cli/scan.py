@@ -25,7 +25,7 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli._views import ProgressView, View
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.core.device import choose_device, gpus_of, thread_count
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning

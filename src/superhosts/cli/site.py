@@ -15,9 +15,8 @@ from superhosts.cli._service import STATUS
 from superhosts.cli._sitelist import age_text, list_known, remarks, table_of
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.site import Enroll, List, Revoke, Rotate, TokenOptions
-from superhosts.core.durable import read_json, write_private
+from superhosts.core.files import output_errors, read_json, write_private
 from superhosts.core.keys import ChosenKey, find_key
-from superhosts.core.replacing import output_errors
 from superhosts.core.text import printable
 from superhosts.fleet.nats.enrolment import enroll, list_sites, read_outgoing, rotate, token_of, unenroll
 from superhosts.fleet.nats.joining import make_token, reach_of, remember_reach

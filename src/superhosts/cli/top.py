@@ -10,7 +10,7 @@ from superhosts.cli._console import fail_with, say, use_log
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
 from superhosts.cli.usage.top import Top
 from superhosts.errors import UsageError
-from superhosts.jit.compiling import before_compiling
+from superhosts.jit.compilation import before_compiling
 from superhosts.ui.top.opening import load_app
 
 NO_TERMINAL = (

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.errors import UsageError
 
 Result = TypeVar("Result")

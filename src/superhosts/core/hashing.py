@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.text import counted
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF

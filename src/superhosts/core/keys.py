@@ -27,9 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.durable import check_plain, make_folder, write_private
+from superhosts.core.files import check_plain, make_folder, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
-from superhosts.core.replacing import sync, sync_folder
 from superhosts.errors import OutputError, UsageError
 
 PUBLIC = "public"  # the name that stands for the public key, in place of a file

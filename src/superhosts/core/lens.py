@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.core.packetdetails import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, UDP_LITE
+from superhosts.core.pairs import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, UDP_LITE
 from superhosts.core.prefixes import Flags
 from superhosts.core.text import setting
 from superhosts.errors import UsageError

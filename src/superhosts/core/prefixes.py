@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Addresses, Network, PacketBatch
 from superhosts.core.text import named, printable, setting
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]

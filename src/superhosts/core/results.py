@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import (
+    IPV4,
     MASK64,
     Addresses,
     Host,
@@ -27,11 +29,171 @@ from superhosts.core.pairs import (
     format_for,
     words_to_column,
 )
-from superhosts.core.resulttables import COLUMNS as COLUMNS
-from superhosts.core.resulttables import Origin, TableColumns, plain_host, to_arrow, to_pandas, to_polars
 from superhosts.core.resulttext import SHOWN, html_table, text_table
 from superhosts.core.times import iso_time
-from superhosts.errors import UsageError
+from superhosts.errors import MissingExtraError, UsageError
+
+# The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python.
+COLUMNS = (
+    "window_start",
+    "window_end",
+    "host",
+    "family",
+    "side",
+    "direction",
+    "peers",
+    "peers_low",
+    "peers_high",
+    "exact",
+    "saturated",
+    "detector",
+)
+
+
+class Origin(NamedTuple):
+    """Where rows come from: the part, how its integers represent hosts, and the detector's name."""
+
+    part: Part
+    format: HostFormat
+    detector: str = ""
+
+
+class TableColumns(NamedTuple):
+    """The rows of a result as arrays."""
+
+    window: Window | None
+    origins: tuple[Origin, ...]
+    which: NDArray[np.uint8] | None  # the origin of each row; None if there is one
+    hosts: Addresses
+    peers: NDArray[np.int64]
+    peers_low: NDArray[np.int64]
+    peers_high: NDArray[np.int64]
+    saturated: NDArray[np.bool_]
+    exact: NDArray[np.bool_]
+
+
+def to_arrow(columns: dict[str, list[Any]] | TableColumns) -> Any:
+    """Return a pyarrow Table of a result, or of columns as lists.
+
+    Of lists, those of host rows have fixed types, too; the types of other tables follow their values.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError("Arrow output", "tables") from error
+    if isinstance(columns, TableColumns):
+        return _result_table(columns, pa)
+    if "host" not in columns:
+        return pa.table(columns)
+    types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
+    types |= {"exact": pa.bool_(), "saturated": pa.bool_()}
+    site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
+    types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
+    types["asn"] = pa.int64()
+    if columns["host"] and all(isinstance(host, int) for host in columns["host"]):
+        types["host"] = pa.int64()
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    return pa.table(columns, schema=schema)
+
+
+def to_polars(columns: dict[str, list[Any]] | TableColumns) -> Any:
+    """Return a Polars DataFrame of result columns."""
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise MissingExtraError("Polars output", "tables") from error
+    return pl.from_arrow(to_arrow(columns))
+
+
+def to_pandas(columns: dict[str, list[Any]] | TableColumns) -> Any:
+    """Return a pandas DataFrame of result columns."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingExtraError("pandas output", "tables") from error
+    # Nullable integers of pandas stay whole numbers even when some are missing.
+    nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
+    return to_arrow(columns).to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
+
+
+def _result_table(columns: TableColumns, pa: Any) -> Any:
+    rows, moment, numbers = len(columns.peers), pa.timestamp("ns", "UTC"), has_numbers(columns.origins)
+    which = np.zeros(rows, np.uint8) if columns.which is None else columns.which
+
+    def of_origin(values: list[Any], kind: Any) -> Any:
+        return pa.array(values, kind).take(pa.array(which))
+
+    start, end = columns.window if columns.window and columns.window.is_timed else (None, None)
+    hosts = _host_values(columns, which)
+    parts = [origin.part for origin in columns.origins]
+    unknown = columns.saturated | (columns.peers_high == np.iinfo(np.int64).max)
+    values = (
+        pa.repeat(pa.scalar(start, moment), rows),
+        pa.repeat(pa.scalar(end, moment), rows),
+        pa.array(hosts, pa.int64()) if numbers else _text_column(hosts, pa),
+        of_origin([part.columns[0] for part in parts], pa.int8()),
+        of_origin([part.side for part in parts], pa.string()),
+        of_origin([part.direction for part in parts], pa.string()),
+        pa.array(columns.peers, pa.int64(), mask=columns.saturated),
+        pa.array(columns.peers_low, pa.int64()),
+        pa.array(columns.peers_high, pa.int64(), mask=unknown),
+        pa.array(columns.exact, pa.bool_()),
+        pa.array(columns.saturated, pa.bool_()),
+        of_origin([origin.detector for origin in columns.origins], pa.string()),
+    )
+    return pa.table(dict(zip(COLUMNS, values, strict=True)))
+
+
+def has_numbers(origins: tuple[Origin, ...]) -> bool:
+    """Return True if hosts are plain integers, not addresses or names."""
+    return bool(origins) and all(origin.format.keys == "int64" for origin in origins)
+
+
+class _Texts(NamedTuple):
+    """Texts as Arrow stores them: all bytes, and the place where each begins."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int32]
+
+
+def _host_values(columns: TableColumns, which: NDArray[np.uint8]) -> list[Any] | _Texts:
+    """Return the hosts as text, or as integers."""
+    formats = [origin.format for origin in columns.origins]
+    if columns.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
+        return _ipv4_texts(columns.hosts)
+    numbers = array_to_numbers(columns.hosts)
+    return [plain_host(formats[i].to_host(number)) for i, number in zip(which.tolist(), numbers, strict=True)]
+
+
+def plain_host(host: Any) -> Any:
+    """Return a host as rows hold it: text, or an integer if hosts are plain integers."""
+    return host if isinstance(host, int) else str(host)
+
+
+def _text_column(hosts: list[Any] | _Texts, pa: Any) -> Any:
+    if not isinstance(hosts, _Texts):
+        return pa.array(hosts, pa.string())
+    buffers = [None, pa.py_buffer(hosts.offsets), pa.py_buffer(hosts.data)]
+    return pa.Array.from_buffers(pa.string(), len(hosts.offsets) - 1, buffers)
+
+
+def _ipv4_texts(hosts: NDArray[Any]) -> _Texts:
+    """Return IPv4 addresses as text, for a million of them in a moment.
+
+    Every address is written with three digits and a dot for each octet; leading zeros and the last dot are left out.
+    """
+    octets = hosts.astype(">u4").view(np.uint8).reshape(-1, 4)
+    digits = np.empty((len(hosts), 4, 4), np.uint8)
+    digits[:, :, 0], digits[:, :, 1], digits[:, :, 2] = octets // 100, octets // 10 % 10, octets % 10
+    digits[:, :, :3] += ord("0")
+    digits[:, :, 3] = ord(".")
+    kept = np.ones(digits.shape, bool)
+    kept[:, :, 0], kept[:, :, 1] = octets >= 100, octets >= 10
+    kept[:, 3, 3] = False
+    offsets = np.zeros(len(hosts) + 1, np.int32)
+    np.cumsum(kept.reshape(-1, 16).sum(axis=1), out=offsets[1:])
+    return _Texts(digits[kept], offsets)
+
 
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -404,3 +566,66 @@ def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
         high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
         return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
     return np.asarray(hosts == number)
+
+
+# Which hosts of a sketch are reported
+
+
+class Searchable(Protocol):
+    """A sketch, or the monitored hosts of one."""
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts with at least `threshold` peers, most peers first."""
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with the most peers, most peers first."""
+
+
+class Selection(NamedTuple):
+    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those.
+
+    With `either`, the top ones and those with at least `threshold` peers.
+    """
+
+    threshold: float | None = None
+    top: int | None = None
+    either: bool = False
+
+    @classmethod
+    def of(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return the selection for a user's options. The default threshold applies if neither option is given."""
+        return cls(float(THRESHOLD) if threshold is None and top is None else threshold, top)
+
+    @classmethod
+    def of_scan(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
+        return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
+
+    def find(self, searched: Searchable) -> SuperHosts:
+        """Return the hosts that are asked for."""
+        return self.search(searched)[0]
+
+    def search(self, searched: Searchable) -> tuple[SuperHosts, int]:
+        """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""
+        if self.threshold is None:
+            return searched.top(self.top or 1), 0
+        found = searched.super_hosts(self.threshold)
+        if not self.either:
+            chosen = found[: self.top]
+            return chosen, len(found) - len(chosen)
+        missing = (self.top or 1) - len(found)
+        if missing <= 0:
+            return found, 0
+        known = {(row.part, row.host) for row in found}
+        largest = searched.top(self.top or 1)
+        others = largest[[(row.part, row.host) not in known for row in largest]]
+        return SuperHosts.joined([found, others[:missing]], found.window), 0
+
+    def reached(self, found: SuperHosts) -> int:
+        """Return how many of the hosts found have the peers that are asked for; all if only the top ones are."""
+        if self.threshold is None:
+            return len(found)
+        return int((found.saturated | (found.peers >= self.threshold)).sum())
+
+
+DEFAULT_SELECTION = Selection.of(None, None)

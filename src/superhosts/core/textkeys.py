@@ -33,7 +33,7 @@ from superhosts.core.device import run_parallel
 from superhosts.core.pairs import TEXT, Addresses, HostFormat, array_to_numbers, shown_hash
 from superhosts.core.text import SURROGATES
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 MASK64 = 0xFFFFFFFFFFFFFFFF
 TextKey = tuple[Any, Any]  # two words, as np.uint64

@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel
 from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
-from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError, VersionError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 MAGIC = SKETCH
 VERSION = 3  # Version 2 had no giant columns, no sampling and no turned lines; the geometry of its cubes says so.

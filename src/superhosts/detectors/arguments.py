@@ -14,13 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.accepted import ColumnData
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of
+from superhosts.core.columns.addresses import AddressColumn
+from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
-from superhosts.core.columns.objects import is_null
-from superhosts.core.columns.reading import column_of
-from superhosts.core.columns.split import AddressColumn
-from superhosts.core.columns.views import readable
+from superhosts.core.columns.readers import ColumnData, column_of, is_null
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import (
     INT64,
@@ -49,7 +46,7 @@ from superhosts.core.textkeys import (
     text_column,
 )
 from superhosts.core.units import SWITCH, whole_number
-from superhosts.detectors.engines.arrays import Words, is_on_gpu
+from superhosts.detectors.engines.base import Words, is_on_gpu
 from superhosts.errors import UsageError
 
 Hosts = SuperHosts | HostKeys | ColumnData  # hosts that a caller asks about

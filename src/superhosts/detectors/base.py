@@ -20,12 +20,11 @@ from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
 
-from superhosts.core.columns.accepted import ColumnData, TableData
 from superhosts.core.columns.hosts import Pairs
-from superhosts.core.columns.tables import columns_of, is_table
+from superhosts.core.columns.readers import ColumnData, TableData, columns_of, is_table
 from superhosts.core.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch
+from superhosts.core.profile import measured
 from superhosts.core.results import SuperHost, SuperHosts
-from superhosts.core.stopwatch import measured
 from superhosts.core.textkeys import TextFormat, TextKey
 from superhosts.core.units import format_size
 from superhosts.detectors.arguments import (
@@ -37,8 +36,8 @@ from superhosts.detectors.arguments import (
     named_column,
     read_pairs,
 )
+from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
-from superhosts.detectors.engines.tuning import Tuning
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import holding
 from superhosts.detectors.storing import Storable

@@ -21,11 +21,19 @@ from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, numbers_to
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
 from superhosts.cubefile.container import CodedBlock, Take
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
-from superhosts.detectors.engines.base import CrowdedError, Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.base import (
+    Arrays,
+    ColumnGeometry,
+    Counts,
+    CrowdedError,
+    Engine,
+    Plan,
+    SeveralEngines,
+    Sums,
+    Words,
+)
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
-from superhosts.detectors.engines.geometry import ColumnGeometry
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind

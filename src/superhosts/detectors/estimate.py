@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.results import UNBOUNDED
 from superhosts.detectors.plan import saturation_point
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 1.959963984540054  # standard deviations of a two-sided 95 % interval

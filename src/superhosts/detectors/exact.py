@@ -24,13 +24,12 @@ from superhosts.core.text import counted
 from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays, is_on_gpu
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
 from superhosts.detectors.hostnames import UNLIMITED, HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.storing import Place
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]
 Method = TypeVar("Method", bound=Callable[..., Any])

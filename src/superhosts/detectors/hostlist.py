@@ -17,11 +17,11 @@ from superhosts.core.hashing import Key, fold, mangle_column
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.engines.transfer import to_host
+from superhosts.detectors.engines.base import to_host
 from superhosts.detectors.estimate import Estimate
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
 

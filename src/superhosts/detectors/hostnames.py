@@ -48,9 +48,8 @@ from superhosts.core.textkeys import (
     shown_name,
 )
 from superhosts.cubefile.parts import ArrayError
-from superhosts.detectors.engines.arrays import Arrays, Words
-from superhosts.detectors.engines.geometry import ArrayShape
-from superhosts.jit.compiled import compiled
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
+from superhosts.jit.cache import compiled
 
 MEMORY_PER_NAME = 1024  # bytes of a sketch for each name
 FEWEST = 1024  # names that the smallest sketch keeps

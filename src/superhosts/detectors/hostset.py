@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Slots = NDArray[np.uint32]
 

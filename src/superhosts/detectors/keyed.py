@@ -12,8 +12,7 @@ from superhosts.core.pairs import TEXT, HostFormat, format_for
 from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_threads
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape, Geometry
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Geometry
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.storing import Place

@@ -9,7 +9,7 @@ from superhosts.core.defaults import NAMES_SHARE
 from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part
 from superhosts.core.text import setting
 from superhosts.core.units import exact_size
-from superhosts.detectors.engines.geometry import Geometry
+from superhosts.detectors.engines.base import Geometry
 from superhosts.errors import DifferenceError, GeometryError, MergeError
 
 _FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB

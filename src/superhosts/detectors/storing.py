@@ -19,8 +19,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.cubefile.container import File, Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.objects import Mergeable

@@ -17,16 +17,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from superhosts.core.durable import (
+from superhosts.core.files import (
     copy_synced,
     is_open_to_others,
     is_plain_folder,
     make_folder,
     parse_json,
+    rename_durably,
+    sync_folder,
     write_json,
 )
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
 from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from superhosts.core.durable import set_aside
+from superhosts.core.files import set_aside
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.fleet.receipts import MAX_SAID, Say

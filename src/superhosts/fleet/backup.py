@@ -19,8 +19,7 @@ import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.core.durable import is_plain, remove_or_set_aside
-from superhosts.core.replacing import replacing
+from superhosts.core.files import is_plain, remove_or_set_aside, replacing
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.fleet.parcels import parse_window_name
 from superhosts.fleet.store import LEDGER

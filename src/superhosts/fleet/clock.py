@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from superhosts.core.files import open_fresh
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import open_fresh
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.fleet.receipts import Say

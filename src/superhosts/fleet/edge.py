@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import read_state, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name

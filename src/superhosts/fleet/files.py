@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.files import remove_or_set_aside
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import format_size

@@ -9,8 +9,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
-from superhosts.core.durable import copy_synced, remove_or_set_aside, set_aside, write_json
-from superhosts.core.replacing import rename_durably
+from superhosts.core.files import copy_synced, remove_or_set_aside, rename_durably, set_aside, write_json
 from superhosts.fleet.place import Entry, copy_bounded, is_sketch_name
 
 POLL = 0.5  # seconds between two scans of a folder; network mounts do not announce changes

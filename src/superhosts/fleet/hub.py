@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import write_lines
+from superhosts.core.files import write_lines
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.selection import DEFAULT_SELECTION, Selection
+from superhosts.core.results import DEFAULT_SELECTION, Selection
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, SuperhostsError

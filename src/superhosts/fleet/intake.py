@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from superhosts.core.durable import is_plain
 from superhosts.core.fields import UNKNOWN
+from superhosts.core.files import is_plain
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole

@@ -23,7 +23,7 @@ from superhosts.output.base import Destination, Report
 from superhosts.output.fanout import Destinations
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import WindowResult
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 
 MAX_WAITING = 100  # reports
 RECENT_WINDOWS = 1000  # windows whose reports are remembered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from superhosts.core.durable import is_plain
+from superhosts.core.files import is_plain
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.parcels import site_of

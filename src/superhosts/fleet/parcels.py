@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.core.names import FLEET_NAME, FLEET_NAME_RULE, is_fleet_name
+from superhosts.core.fields import FLEET_NAME, FLEET_NAME_RULE, is_fleet_name
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.core.times import window_name

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from superhosts.core.replacing import open_fresh, sync
+from superhosts.core.files import open_fresh, sync
 from superhosts.cubefile.container import MAGIC
 
 _ZEROS = bytes(1 << 20)

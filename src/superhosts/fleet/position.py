@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import read_state, write_json
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_duration
 from superhosts.fleet.receipts import Say

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.histogram import Durations
 from superhosts.core.pairs import Window
-from superhosts.core.selection import Selection
+from superhosts.core.profile import Durations
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError
 from superhosts.fleet.sightings import Sightings
 from superhosts.output.base import Report
 from superhosts.output.rows import Row, make_rows
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.sketch import Sketch
 
 

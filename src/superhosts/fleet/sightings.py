@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.pairs import HostKeys, Part, numbers_to_array
-from superhosts.core.results import SuperHosts
-from superhosts.core.resulttables import plain_host
+from superhosts.core.results import SuperHosts, plain_host
 from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.output.rows import Row, known_peers

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from superhosts.core.durable import is_plain, make_folder, set_aside, set_aside_and_report
+from superhosts.core.files import is_plain, make_folder, rename_durably, set_aside, set_aside_and_report
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import rename_durably
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.cubefile.container import CubeReader

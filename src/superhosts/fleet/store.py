@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import (
+from superhosts.core.files import (
     copy_synced,
     is_plain,
     is_plain_folder,
@@ -31,9 +31,10 @@ from superhosts.core.durable import (
     make_private,
     parse_json,
     read_lines,
+    rename_durably,
+    sync_folder,
     write_json,
 )
-from superhosts.core.replacing import rename_durably, sync_folder
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of

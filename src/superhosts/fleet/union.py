@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.histogram import Durations
+from superhosts.core.profile import Durations
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.parcels import parse_window_name

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
 from superhosts.errors import OutputError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import TimeSource, age_of

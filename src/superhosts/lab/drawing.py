@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
-from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.text import short_count
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from superhosts.core.text import counted, printable
-from superhosts.core.times import shown_row_time
-from superhosts.core.zone import shows_local
+from superhosts.core.times import shown_row_time, shows_local
 from superhosts.lab.drawing import OKABE_ITO, Note, caption, draw, series_look, show_thousands
 from superhosts.output.rows import Row, known_peers
 

@@ -38,8 +38,7 @@ from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, setting
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.storing import Place
 from superhosts.errors import UsageError

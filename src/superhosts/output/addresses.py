@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import UsageError

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from superhosts.core.pairs import Window
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Searchable, Selection
+from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.core.text import counted
 from superhosts.output.base import Report
 from superhosts.output.rows import make_rows
 from superhosts.output.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.sketch.evidence.verdicts import judge_of
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.sketch import Sketch
 
 

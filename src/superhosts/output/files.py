@@ -10,8 +10,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.replacing import Replacement, output_errors, replaceable
-from superhosts.core.resulttables import to_arrow
+from superhosts.core.files import Replacement, output_errors, replaceable
+from superhosts.core.results import to_arrow
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.output.formats import Csv, JsonLines

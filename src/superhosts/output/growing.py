@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from superhosts.core.replacing import output_errors
+from superhosts.core.files import output_errors
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError
 from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import read_state, write_json
+from superhosts.core.files import read_state, write_json
 
 RECENT = 64  # reports whose ids are known: a caller that was killed hands in the last one again
 FILE = "journal.json"

@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.core.durable import exposure_warning
+from superhosts.core.files import exposure_warning
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output import files

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from superhosts.core.durable import hold_folder, is_plain, parse_json, set_aside_and_report
+from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.replacing import replacing, sync_folder
 from superhosts.errors import OutputError
 from superhosts.output.batches import Batch
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superhosts.core.resulttables import COLUMNS as COLUMNS
-from superhosts.core.resulttables import plain_host
+from superhosts.core.results import COLUMNS as COLUMNS
+from superhosts.core.results import plain_host
 from superhosts.core.times import iso_time
 from superhosts.output.names.annotator import NAME_COLUMNS
 
 if TYPE_CHECKING:
     from superhosts.core.pairs import Window
     from superhosts.core.results import SuperHost
-    from superhosts.sketch.evidence.verdicts import Judge
+    from superhosts.sketch.evidence.patterns import Judge
 
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 
 from superhosts.core.text import at_least, printable
-from superhosts.core.zone import shows_local
+from superhosts.core.times import shows_local
 from superhosts.output.rows import Row
 
 NAMED = 4  # sites that a table names per host

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superhosts.core.results import SuperHost
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection, SuperHost
 from superhosts.core.text import counted, printable
 
 PARTIAL = "partial: interrupted"  # a note about a window that was interrupted

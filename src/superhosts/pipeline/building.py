@@ -11,9 +11,8 @@ import numpy as np
 
 from superhosts.core.device import run_parallel, thread_count
 from superhosts.core.hashing import make_key, secret_of
-from superhosts.core.histogram import Durations
-from superhosts.core.packetdetails import SYN, TCP, pack
-from superhosts.core.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
+from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Part, Window, pack
+from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.units import parse_duration
 from superhosts.detectors.base import Detector
@@ -22,8 +21,7 @@ from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.patterns import Verdict
-from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.evidence.sampling import OpenSample, compile_rest
+from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.hashing import make_key, secret_of
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ACK,
     ANSWERED,
     ANSWERS,
@@ -44,11 +44,12 @@ from superhosts.core.packetdetails import (
     SYN,
     TCP,
     UDP,
+    Addresses,
     Details,
+    PacketBatch,
 )
-from superhosts.core.pairs import Addresses, PacketBatch
-from superhosts.core.stopwatch import timed
-from superhosts.jit.compiled import compiled
+from superhosts.core.profile import timed
+from superhosts.jit.cache import compiled
 
 FILTER_BYTES = 32 << 20  # for each open window; 16 million conversations leave one bit in four set
 LINE = 8  # words of a block: a cache line, so that a question costs one visit to memory

@@ -19,17 +19,23 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.lens import PLAIN_LENS, Lens
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ANSWERED,
     ANSWERS,
     HAS_PORTS,
     HAS_PROTOCOL,
+    MASK64,
+    MOST_PORTS,
     OPENED,
+    PORT_BITS,
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
+    Addresses,
     Details,
+    PacketBatch,
+    PairBatch,
+    Part,
 )
-from superhosts.core.pairs import MASK64, MOST_PORTS, PORT_BITS, Addresses, PacketBatch, PairBatch, Part
 from superhosts.core.prefixes import (
     SPECIAL_NETWORKS,
     OutsideSample,
@@ -41,7 +47,7 @@ from superhosts.core.prefixes import (
     tables_of_some,
     tables_of_whole,
 )
-from superhosts.core.stopwatch import timed
+from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
 from superhosts.jit.pool import Lender

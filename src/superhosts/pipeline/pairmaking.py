@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.lens import Allowed
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ANSWERED,
     ANSWERS,
     HAS_PORTS,
@@ -20,11 +20,11 @@ from superhosts.core.packetdetails import (
     OPENED,
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
+    Addresses,
     Details,
 )
-from superhosts.core.pairs import Addresses
 from superhosts.core.prefixes import Flags, PrefixTable, mark_inside, mark_special
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 BLOCK = 1024  # packets whose flags are in a core's cache together
 Ports = NDArray[np.uint16]

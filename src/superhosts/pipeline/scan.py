@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from superhosts.core.histogram import Durations
 from superhosts.core.pairs import Window
+from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import format_size, parse_duration, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError

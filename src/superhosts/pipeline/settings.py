@@ -10,11 +10,11 @@ from typing import Any
 
 from superhosts.core import defaults
 from superhosts.core.device import check_device, thread_count
+from superhosts.core.fields import NAME_RULE, is_name
 from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.lens import Lens, parse_ports, parse_protocols
-from superhosts.core.names import NAME_RULE, is_name
 from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
@@ -25,7 +25,7 @@ from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
 from superhosts.pipeline.panes import MORE_SKETCHES
-from superhosts.sketch.evidence import sample, sampling
+from superhosts.sketch.evidence import sample
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -250,7 +250,7 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
-        samples = 2 * sampling.memory_of(self.evidence_pairs) if self.evidence else 0
+        samples = 2 * sample.memory_of(self.evidence_pairs) if self.evidence else 0
         filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
         others = self.most_sketches - filled
         return sum(self._memory(part) * (3 * filled + 2 * others) // 2 + caches for part in self.parts) + (

@@ -28,7 +28,7 @@ from superhosts.core.pairs import (
 from superhosts.cubefile.parts import array_name
 from superhosts.detectors import hostnames
 from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError

@@ -45,9 +45,8 @@ from superhosts.errors import (
     UnreadableError,
     UsageError,
 )
-from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.patterns import Judge, Verdict
 from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.evidence.verdicts import Judge
 from superhosts.sketch.grammar import MOST_PARTS, read_fields
 from superhosts.sketch.header import (
     Entry,

@@ -50,11 +50,11 @@ import numpy as np
 from superhosts.core import filetypes
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured, timed
+from superhosts.core.profile import measured, timed
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.jit.compiled import is_switched_off
+from superhosts.jit.cache import is_switched_off
 from superhosts.sources.base import PLAIN, FileFormat, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url

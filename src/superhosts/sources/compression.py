@@ -42,7 +42,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from superhosts.core.stopwatch import measured, timed
+from superhosts.core.profile import measured, timed
 from superhosts.core.units import format_size
 from superhosts.errors import InputError
 

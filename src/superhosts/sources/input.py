@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from superhosts.core.filetypes import HEAD_BYTES
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import timed
+from superhosts.core.profile import timed
 from superhosts.errors import InputError
 from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped
 from superhosts.sources.compression import decompressed

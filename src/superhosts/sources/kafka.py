@@ -40,15 +40,13 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import Bytes, parse_text
-from superhosts.core.columns.split import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, Bytes, packets_of, parse_text
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import PacketBlock, Times
+from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import PLAIN, Scheme, Source, SourceCounters, Wants
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.core.packetdetails import SKIPPED
+from superhosts.core.pairs import SKIPPED
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import SKIPPED
+from superhosts.core.pairs import SKIPPED
 from superhosts.core.units import SECOND
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,

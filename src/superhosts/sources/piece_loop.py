@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import types
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.columns import POSITION, STOP, Columns, Tally
 from superhosts.sources.frames.links import Bytes
 

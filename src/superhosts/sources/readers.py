@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import timed
+from superhosts.core.profile import timed
 from superhosts.core.units import SECOND
-from superhosts.jit.compiling import is_compiling
+from superhosts.jit.compilation import is_compiling
 from superhosts.sources.base import PACE, Pace, Source, first_time_of, input_border
 
 READ_AHEAD = 4  # blocks of an input that may wait to be processed, whatever its share

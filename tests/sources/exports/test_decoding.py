@@ -11,7 +11,7 @@ import pytest
 import exports as e
 import packets as p
 from naive_exports import Naive
-from superhosts.core.packetdetails import HAS_FLAGS, HAS_PORTS, IS_ANSWERED, IS_CONVERSATION, IS_RECORD, pack
+from superhosts.core.pairs import HAS_FLAGS, HAS_PORTS, IS_ANSWERED, IS_CONVERSATION, IS_RECORD, pack
 
 TIMES = ["start", "end", "export", "received"]
 

@@ -7,7 +7,7 @@ import pytest
 import exports as e
 import naive_frames
 import packets as p
-from superhosts.core.packetdetails import pack
+from superhosts.core.pairs import pack
 from tunnels import TUNNELS
 
 NOW = e.NOON * e.SECOND

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.tables.base import NO_TIME, RowBlock
 from superhosts.sources.tables.mapping import parse_map

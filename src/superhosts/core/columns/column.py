@@ -1,6 +1,6 @@
 """A column as it was given: integers, text or addresses, which rows are null, and how messages call it.
 
-Producers of every kind (`reading.py`) make this of what they are given; consumers (`hosts.py`) make hosts and peers of
+Producers of every kind (`readers.py`) make this of what they are given; consumers (`hosts.py`) make hosts and peers of
 it. What a bad row is depends on the consumer, so a column checks nothing.
 """
 
@@ -13,8 +13,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import Bytes, Rows, Words, parse_spans
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans
+from superhosts.core.pairs import MAPPED
+
+# Arrow, pandas and memory maps give read-only memory. numba has a type of its own for read-only arrays and would
+# compile every loop once more for it, seconds on the first call. Loops over columns only read them, so they get an
+# array that does not say so.
+
+
+class _Memory:
+    """Memory of an owner, as NumPy takes it. The array keeps this object, and with it the owner."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": dtype.str, "version": 3}
+
+
+def array_at(address: int, count: int, dtype: Any, owner: Any) -> NDArray[Any]:
+    """Return `count` values at an address in memory that is there as long as `owner`."""
+    kind = np.dtype(dtype)
+    return np.asarray(_Memory(address, (count,), kind, owner)) if count else np.empty(0, kind)
+
+
+def readable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the values of an array in one piece of memory, copied only if they are scattered."""
+    whole = np.ascontiguousarray(array)
+    if whole.flags.writeable or not whole.size:
+        return whole
+    return np.asarray(_Memory(whole.ctypes.data, whole.shape, whole.dtype, whole))
+
 
 Flags = NDArray[np.bool_]
 SHOWN = 60  # characters of a value in a message
@@ -125,3 +152,56 @@ def _shown(values: Values, row: int) -> str:
     if isinstance(values, AddressColumn):
         return text_of(values.words[row], int(values.kinds[row])) if values.kinds[row] else "the value"
     return str(values[row])
+
+
+# A column of bytes does not say whether these are text or the 4 or 16 bytes of addresses in network order. It is text
+# if every row is an address as text. Otherwise it is binary if every row has 4 or 16 bytes. A column of binary
+# addresses that all look like text ("1::2" is 49.58.58.50) does not occur by chance; whoever has a single one can pass
+# it as an `ipaddress` object.
+
+
+def from_bytes(given: Binary, valid: Flags | None = None) -> Text | AddressColumn:
+    """Return bytes as text, or as addresses if they are binary. Rows that are not valid do not matter."""
+    column = Text(*given)
+    lengths = column.ends - column.starts
+    if not len(lengths) or not np.isin(lengths if valid is None else lengths[valid], (4, 16)).all():
+        return column
+    first = 0 if valid is None else int(np.argmax(valid))
+    if _is_text(column, slice(first, first + 1)) and _is_text(column, slice(None), valid):
+        return column
+    size = 16 if (lengths == 16).any() else 4
+    places = column.starts[:, None] + np.arange(size)
+    last = max(0, len(column.data) - 1)
+    packed = column.data[np.minimum(places, last)]
+    if size == 4 or (lengths == 16).all():
+        return from_packed(packed)
+    narrow, wide = from_packed(np.ascontiguousarray(packed[:, :4])), from_packed(packed)
+    is_narrow = lengths == 4
+    return AddressColumn(
+        np.where(is_narrow, narrow.kinds, wide.kinds), np.where(is_narrow[:, None], narrow.words, wide.words)
+    )
+
+
+def from_packed(packed: NDArray[Any]) -> AddressColumn:
+    """Return rows of 4 or 16 bytes (n, 4) or (n, 16) as addresses. IPv4-mapped IPv6 is IPv4."""
+    rows: Bytes = readable(packed)
+    count = len(rows)
+    words: Words = np.zeros((count, 2), np.uint64)
+    if rows.shape[1] == 4:
+        words[:, 1] = rows.view(">u4")[:, 0]
+        return AddressColumn(np.full(count, 4, np.uint8), words)
+    words[:] = rows.view(">u8")
+    return from_words(words)
+
+
+def from_words(words: Words) -> AddressColumn:
+    """Return IPv6 addresses as such, in the same memory. IPv4-mapped ones are IPv4."""
+    is_mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == MAPPED)
+    words[is_mapped, 1] &= np.uint64(0xFFFFFFFF)
+    return AddressColumn(np.where(is_mapped, 4, 6).astype(np.uint8), words)
+
+
+def _is_text(column: Text, rows: slice, valid: Flags | None = None) -> bool:
+    """Return True if some rows, unless they are null, are addresses as text."""
+    kinds, _ = parse_spans(readable(column.data), column.starts[rows], column.ends[rows])
+    return bool((kinds != 0 if valid is None else (kinds != 0) | ~valid).all())

@@ -34,13 +34,12 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engines.arrays import Counts, Words
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Engine, Plan
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.plan import prefix_test, zero_limit
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
 

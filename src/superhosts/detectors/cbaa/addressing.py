@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_hash, pair_hash
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 
 class Geometry(NamedTuple):

@@ -38,10 +38,8 @@ from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu, merge
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import encode, gather
 from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Engine, Plan
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.estimate import (
     Estimate,

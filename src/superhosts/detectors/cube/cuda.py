@@ -38,7 +38,7 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
 )
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
+from superhosts.detectors.engines.base import Arrays, Counts, Words
 from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import (
@@ -53,7 +53,7 @@ from superhosts.detectors.gpu.kernels import (
     make_team_sum,
 )
 from superhosts.detectors.gpu.launch import Launch, Stream
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 # Indexes of the limits of a search
 ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, THIRD_WORDS, THIRD_ONES = range(9)

@@ -27,15 +27,13 @@ from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
 from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Engine, Plan, SeveralEngines, Sums
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, SeveralEngines, Sums, Words, to_host
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import Portion, unpack_portion
-from superhosts.detectors.engines.transfer import to_host
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import new_words
 
 

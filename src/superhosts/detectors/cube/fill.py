@@ -41,7 +41,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
 from superhosts.detectors.cube.search import Store
-from superhosts.detectors.engines.arrays import Words
+from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import (
     BATCH,
     CHUNK,
@@ -54,7 +54,7 @@ from superhosts.detectors.engines.bins import (
     unpack,
 )
 from superhosts.detectors.engines.cpu import count_zeros, ones_of
-from superhosts.jit.compiled import compiled, is_switched_off
+from superhosts.jit.cache import compiled, is_switched_off
 
 Indexes = NDArray[np.uint32]
 SPAN = 1 << 16  # most pairs that are written to one array before the next: 512 KiB of memory for each thread

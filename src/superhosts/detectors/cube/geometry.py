@@ -9,7 +9,7 @@ from superhosts.core import defaults
 from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.pairs import check_width
 from superhosts.core.units import format_size, parse_count, parse_size
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.plan import best_sizes, check_limits, check_suffices, column_bytes, columns_in, shape_for
 from superhosts.detectors.plan.choice import MOST_COLUMNS
 from superhosts.detectors.plan.formulas import GIANT_BITS

@@ -52,12 +52,11 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.engines.arrays import Arrays, Words
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
 from superhosts.detectors.engines.bins import BLOCK, cache_shift
-from superhosts.detectors.engines.geometry import ArrayShape
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Numbers = NDArray[np.int64]
 BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its rows

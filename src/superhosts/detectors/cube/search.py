@@ -30,9 +30,9 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.engines.arrays import Counts, Words
+from superhosts.detectors.engines.base import Counts, Words
 from superhosts.detectors.engines.cpu import ones_of
-from superhosts.jit.compiled import compiled, is_switched_off
+from superhosts.jit.cache import compiled, is_switched_off
 
 LABELLED_COLUMNS = 1024  # about as many columns are enough to know how hard it is to win a label
 HAS_VECTORS = not is_switched_off()  # Plain Python has none.

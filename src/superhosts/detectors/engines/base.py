@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,146 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import Take
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.geometry import ColumnGeometry
-from superhosts.detectors.engines.tuning import Tuning
+
+Arrays = dict[str, NDArray[Any]]
+Words = NDArray[np.uint64]  # bits of columns, labels, or hosts as rows (high word, low word)
+Counts = NDArray[np.int32]
+
+
+def is_on_gpu(column: Any) -> bool:
+    """Return True if an array is in a GPU's memory: an array of CuPy, numba or any CUDA array interface."""
+    return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
+
+
+def to_host(column: Any) -> Any:
+    """Return an array in main memory, copied from the GPU if necessary."""
+    if not is_on_gpu(column):
+        return column
+    # It loads the CUDA packages, which are optional and slow to load.
+    from superhosts.detectors.gpu.launch import as_device_array, is_cupy
+
+    array = as_device_array(column)
+    return array.get() if is_cupy(array) else array.copy_to_host()
+
+
+Side = int | tuple[int, ...] | None  # one size, several allowed sizes, or any size
+
+
+class ArrayShape(NamedTuple):
+    """The shape and type of one array of a sketch."""
+
+    sides: tuple[Side, ...]
+    dtype: str = "<u8"
+
+    @property
+    def follows_traffic(self) -> bool:
+        """True if the array grows with the traffic, so that the geometry does not determine its length."""
+        return None in self.sides
+
+    def fits(self, sides: Sequence[int]) -> bool:
+        """Return True if an array with these sides has this shape."""
+        return len(sides) == len(self.sides) and all(map(_fits, sides, self.sides))
+
+    def __str__(self) -> str:
+        return " by ".join(map(_spell, self.sides))
+
+
+def _fits(side: int, wanted: Side) -> bool:
+    return wanted is None or (side in wanted if isinstance(wanted, tuple) else side == wanted)
+
+
+def _spell(side: Side) -> str:
+    if side is None:
+        return "any"
+    return " or ".join(map(str, side)) if isinstance(side, tuple) else f"{side}"
+
+
+class Geometry(Protocol):
+    """Sizes of a sketch: a NamedTuple of integers or lists of integers, which kernels accept as an argument."""
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of the integer that represents a host: 32, 64 or 128."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays that do not grow with the traffic."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+    def check(self) -> Self:
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the name and shape of each array of a sketch."""
+
+
+class ColumnGeometry(Geometry, Protocol):
+    """Sizes of a sketch of bit columns: slices consist of arrays, arrays of columns, columns of rows (bits)."""
+
+    @property
+    def slice_bits(self) -> int:
+        """log2 of the number of slices."""
+
+    @property
+    def arrays(self) -> int:
+        """Arrays per slice; every host has one column in each."""
+
+    @property
+    def rows(self) -> int:
+        """Bits per column."""
+
+    @property
+    def words(self) -> int:
+        """64-bit words per column."""
+
+    @property
+    def total_columns(self) -> int:
+        """Columns in the whole sketch. Giant columns, if there are some, follow the others."""
+
+    @property
+    def edges(self) -> list[int]:
+        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
+
+
+# Sizes that decide how fast a detector works, how much memory it takes meanwhile and whether it fits a GPU. They never
+# change an answer. The defaults are measured. Tests use small sizes, so that a few pairs use the code for millions.
+
+
+@dataclass(frozen=True)
+class TransferSizes:
+    """Sizes of the transfer of pairs from pageable (ordinary) memory to a GPU."""
+
+    piece: int = 1 << 24  # pairs per piece: many, because threads are started for each piece
+    part_bytes: int = 1 << 22  # bytes that a thread copies at a time; with fewer, threads wait for each other
+
+
+@dataclass(frozen=True)
+class GpuTuning:
+    """Sizes of the work on a GPU."""
+
+    min_tiled_pairs: int = 1 << 22  # pairs per batch; sorting fewer by slice does not pay
+    min_tiled_memory: int = 32 << 20  # bytes of a sketch; a smaller one stays in the cache without sorting
+    max_tiled_pairs: int = 1 << 27  # pairs sorted at a time: 1 GiB if that is a small part of the GPU's memory
+    max_memory: int = 1 << 34  # bytes of columns that 32-bit indexes can address
+    rows: int = 1024  # capacity of an answer, in hosts; it is copied as a whole and grows when it is too small
+    candidates: int = 1 << 16  # capacity of the list of candidates, which grows when it is too small
+    host_slots: int = 1 << 20  # slots of a new set of hosts, 4 MiB; with most traffic, it grows once or never
+    transfer: TransferSizes = TransferSizes()
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Sizes of the work on the CPU, and those of the work on a GPU."""
+
+    min_pairs_per_thread: int = 8192  # for fewer pairs, waking another thread costs more than it saves
+    min_pending: int = 1 << 20  # pending pairs of the exact detector; sorting fewer is not worth the calls
+    host_slots: int = 1 << 10  # slots of a new set of hosts in main memory
+    gpu: GpuTuning = GpuTuning()
+
 
 Sums = NDArray[np.int64]
 # A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many ANDs of whole columns. For 50 M

@@ -29,13 +29,13 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.integers import narrow_into, narrowed
+from superhosts.core.columns.hosts import narrow_into, narrowed
 from superhosts.core.device import run_parallel
 from superhosts.core.hashing import MASK32, Key, fold, mangle32, mangle64, mangle128
 from superhosts.core.pairs import Addresses, Batches
-from superhosts.core.stopwatch import timed
-from superhosts.detectors.engines.tuning import Tuning
-from superhosts.jit.compiled import compiled
+from superhosts.core.profile import timed
+from superhosts.detectors.engines.base import Tuning
+from superhosts.jit.cache import compiled
 
 Words = NDArray[np.uint64]
 Narrow = NDArray[np.uint32]

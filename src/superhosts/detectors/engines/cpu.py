@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches
-from superhosts.core.stopwatch import timed
+from superhosts.core.profile import timed
 from superhosts.cubefile.container import CodedBlock, Take
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan, Sums
+from superhosts.detectors.engines.base import Arrays, ColumnGeometry, Counts, Engine, Plan, Sums, Words, to_host
 from superhosts.detectors.engines.bins import Bins, Task
-from superhosts.detectors.engines.geometry import ColumnGeometry
-from superhosts.detectors.engines.transfer import to_host
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import new_words
 
 MEASURED_HOSTS = 1 << 14  # hosts that a thread measures at a time

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK32, Key, fold, make_key, pair_hash
-from superhosts.detectors.engines.arrays import Words
+from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import CHUNK, Indexes, Pool, entry_width
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 TABLE_KEY = make_key(secrets.token_bytes(32))  # of all tables of this process, so that they can be merged
 HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables

@@ -1,7 +1,7 @@
 """Machine code of kernels: compiled by numba once, then kept on disk and loaded through the driver.
 
 To compile the kernels of a cube takes seconds, and to import what compiles them takes one more. So machine code is kept
-as that of the CPU is (`superhosts.jit.compiled`), in files with a stamp of everything that a kernel is made from. With
+as that of the CPU is (`superhosts.jit.cache`), in files with a stamp of everything that a kernel is made from. With
 code on disk, neither numba.cuda nor CuPy is imported.
 
 Kernels are therefore plain functions until they are compiled: `cuda` in them is a name without content, and functions
@@ -23,8 +23,8 @@ from typing import Any, TypeVar, cast
 
 from superhosts.core.device import import_cuda, simulated
 from superhosts.detectors.gpu import driver
-from superhosts.jit.compiled import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
-from superhosts.jit.compiling import compiling
+from superhosts.jit.cache import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
+from superhosts.jit.compilation import compiling
 
 MOST_FILES = 64  # files of one kernel that are kept, for geometries and types of arguments
 NAME_END = b"\0"  # between the name of a kernel and its machine code in a file

@@ -14,9 +14,17 @@ from superhosts.core.device import gpu_count, simulated
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words, is_on_gpu
-from superhosts.detectors.engines.base import Engine, Plan, Sums, sample_batches
-from superhosts.detectors.engines.transfer import to_host
+from superhosts.detectors.engines.base import (
+    Arrays,
+    Counts,
+    Engine,
+    Plan,
+    Sums,
+    Words,
+    is_on_gpu,
+    sample_batches,
+    to_host,
+)
 from superhosts.detectors.gpu import driver, kernels
 from superhosts.detectors.gpu.code import Kernel
 from superhosts.detectors.gpu.launch import (
@@ -36,7 +44,7 @@ from superhosts.detectors.gpu.launch import (
     short_key,
     to_device,
 )
-from superhosts.detectors.gpu.staging import staging_of
+from superhosts.detectors.gpu.transfer import staging_of
 from superhosts.errors import GpuMemoryError
 
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower

@@ -29,7 +29,7 @@ from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32, fold, mangle32, mangle64, mangle128
 from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.launch import Launch
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 U32, U64 = np.uint32, np.uint64
 Kernel = Any

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.device import thread_count
 from superhosts.core.text import counted
 from superhosts.errors import MissingExtraError, OutputError, UsageError
@@ -111,7 +111,7 @@ def _worker_check(probe: str, token: str, sample: str | None) -> Callable[[], di
         from pathlib import Path
 
         try:
-            from superhosts._version import __version__ as version
+            from superhosts import __version__ as version
         except ImportError:
             return {"version": None}
         try:

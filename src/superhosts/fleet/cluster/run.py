@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts._version import __version__
-from superhosts.core.durable import make_folder, read_json, write_json
+from superhosts import __version__
+from superhosts.core.files import make_folder, read_json, write_json
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks

@@ -28,10 +28,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from superhosts._version import __version__
-from superhosts.core.durable import is_plain, read_json, set_aside, write_json
+from superhosts import __version__
+from superhosts.core.files import is_plain, read_json, rename_durably, set_aside, write_json
 from superhosts.core.pairs import Window
-from superhosts.core.replacing import rename_durably
 from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.output.rows import make_rows

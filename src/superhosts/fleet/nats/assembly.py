@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.files import remove_or_set_aside
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.receipts import Receipt

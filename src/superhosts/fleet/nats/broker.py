@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from superhosts.core.durable import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.fleet.nats.connect import LinkDownError, UnfitServerError, check_version, connect

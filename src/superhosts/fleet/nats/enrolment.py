@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from superhosts.core.durable import read_json, write_json, write_private
+from superhosts.core.files import read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import MissingExtraError, OutputError, UsageError

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.core.durable import read_json, write_json
+from superhosts.core.files import read_json, write_json
 from superhosts.errors import OutputError
 
 FILE = "identity.json"

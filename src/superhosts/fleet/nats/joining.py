@@ -8,8 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.durable import make_folder, read_json, write_json
-from superhosts.core.replacing import replacing, sync_folder
+from superhosts.core.files import make_folder, read_json, replacing, sync_folder, write_json
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.setup import CONFIG, near, place_name

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 import nats.errors
 from nats.js.api import StreamState
 
-from superhosts.core.durable import remove_or_set_aside
+from superhosts.core.files import remove_or_set_aside
 from superhosts.core.text import counted, printable
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.text import printable
 
 WIRE_HEADER = "Superhosts-Wire"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, SuperhostsError

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.output.addresses import Address, read_secret
 from superhosts.output.senders.base import TIMEOUT, PermanentError, TemporaryError, reason_of

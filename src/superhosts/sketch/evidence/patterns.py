@@ -7,12 +7,14 @@ proof of anybody's intent.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from superhosts.core.packetdetails import ICMP, ICMPV6, TCP, UDP
+from superhosts.core.pairs import ICMP, ICMPV6, TCP, UDP, Host, Part, without_port
 from superhosts.core.text import counted
-from superhosts.sketch.evidence.summary import Service, Share, Summary
+from superhosts.sketch.evidence.sample import Evidence
+from superhosts.sketch.evidence.summary import Service, Share, Summaries, Summary
 
 LEAST_PAIRS: Final = 8  # sampled pairs from which on something is said
 ENOUGH_KINDS: Final = 20  # pairs whose service is known, from which on the number of distinct services says something
@@ -417,3 +419,32 @@ def judge(summary: Summary) -> Verdict:
     if _has_unseen_answers(summary):
         answered = f"{NO_ANSWERS}: a server or a flood of requests, {_main(summary)}"
     return Verdict(UNKNOWN, f"{_mixed(summary)}, {answered}", summary)
+
+
+class Judge:
+    """Answers for the sample of one window."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._summaries: dict[int, Summaries] = evidence.summaries
+
+    def verdict(self, host: Host, part: Part) -> Verdict:
+        """Return what the pairs of a host look like."""
+        address = without_port(str(host))
+        network = ipaddress.ip_network(address)
+        if network.version not in self._summaries:
+            self._summaries[network.version] = Summaries(self._evidence, network.version)
+        summary = self._summaries[network.version].of(network, part)
+        if address != str(host) or part.counts != "hosts":
+            return Verdict(None, "evidence is about whole addresses and their peers", summary)
+        return judge(summary)
+
+    def fields(self, host: Host, part: Part) -> dict[str, Any]:
+        """Return what a row says of its host."""
+        verdict = self.verdict(host, part)
+        return {"pattern": verdict.pattern, "reason": verdict.reason, "evidence": verdict.summary.fields()}
+
+
+def judge_of(evidence: Evidence | None) -> Judge | None:
+    """Return who judges by some evidence; None without."""
+    return None if evidence is None else Judge(evidence)

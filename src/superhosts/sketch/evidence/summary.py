@@ -14,12 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.lens import protocol_name
-from superhosts.core.packetdetails import SYN, TCP, UDP
-from superhosts.core.pairs import MASK64, Network, Part
-from superhosts.sketch.evidence.marks import distinct
-from superhosts.sketch.evidence.rows import DEEDS, HIGHER_PORTS, LOWER_PORTS, PACKETS, SERVICE, Rows
-from superhosts.sketch.evidence.sample import Evidence, ends_of
-from superhosts.sketch.evidence.sightings import (
+from superhosts.core.pairs import MASK64, SYN, TCP, UDP, Network, Part
+from superhosts.sketch.evidence.observations import (
     ACCEPTS,
     ATTEMPT,
     CLASS_AT,
@@ -37,6 +33,17 @@ from superhosts.sketch.evidence.sightings import (
     REQUEST,
     SENT_OTHER,
     SENT_UDP,
+    distinct,
+)
+from superhosts.sketch.evidence.sample import (
+    DEEDS,
+    HIGHER_PORTS,
+    LOWER_PORTS,
+    PACKETS,
+    SERVICE,
+    Evidence,
+    Rows,
+    ends_of,
 )
 
 SAMPLE_PEERS = 10

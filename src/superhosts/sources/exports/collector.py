@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports.budget import Budget
 from superhosts.sources.exports.held import Held, HeldSet

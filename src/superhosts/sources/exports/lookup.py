@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import (
     CLOCK,
     OWNER,

@@ -19,7 +19,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.listening import Listening
 

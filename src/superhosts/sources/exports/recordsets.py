@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -20,10 +20,10 @@ from superhosts.core.packetdetails import (
     PROTOCOL_SHIFT,
     SRC_PORT_SHIFT,
 )
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     ICMP as ICMP4,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import (
     BOOT_AT,
     BOTH,

@@ -11,7 +11,7 @@ one before. While all messages have as many records, both ways are the same.
 
 from __future__ import annotations
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import (
     BEFORE,
     CHAIN,

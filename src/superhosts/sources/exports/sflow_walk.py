@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     FLAGS_SHIFT,
     HAS_FLAGS,
     HAS_PORTS,
@@ -18,7 +18,7 @@ from superhosts.core.packetdetails import (
     TCP,
     UDP,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.exports.layout import (
     AT,
     BAD,

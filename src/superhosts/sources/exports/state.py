@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.durable import make_folder, read_state, write_json
+from superhosts.core.files import make_folder, read_state, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError
 from superhosts.sources.exports.layout import PLAN_USED, USED

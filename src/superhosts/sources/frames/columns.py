@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.jit.compiled import compiled
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import Lender
 from superhosts.sources.base import Sampling, SourceCounters, Wants
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     DCCP,
     FLAGS_SHIFT,
     HAS_FLAGS,
@@ -31,7 +31,7 @@ from superhosts.core.packetdetails import (
     UDP,
     UDP_LITE,
 )
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.columns import BOTH, DETAILS, INNER, NOT_IP, TRUNCATED
 from superhosts.sources.frames.links import (
     SUBFRAME,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.frames.columns import NOT_IP, TRUNCATED, UNSUPPORTED_LINK
 
 Bytes = NDArray[np.uint8]

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled, is_switched_off
+from superhosts.jit.cache import compiled, is_switched_off
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,

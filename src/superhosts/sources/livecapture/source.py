@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.core.units import parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError

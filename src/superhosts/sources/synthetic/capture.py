@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core import defaults
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.core.replacing import output_errors, replaceable, replacing
 from superhosts.core.text import setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.synthetic.traffic import Family, Traffic, packet_blocks
 from superhosts.sources.synthetic.truth import Row, Tally, is_truth, write_rows
 

@@ -51,7 +51,7 @@ from superhosts.core.pairs import Addresses, PacketBatch, PacketBlock
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see above
 CLIENT_BLOCKS = 4096  # /16 networks in which ordinary outer hosts live

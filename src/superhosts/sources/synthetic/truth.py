@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.defaults import IPV4_PREFIX, IPV6_PREFIX, THRESHOLD
 from superhosts.core.pairs import HostFormat, PacketBatch, PacketBlock
-from superhosts.core.resulttables import COLUMNS
+from superhosts.core.results import COLUMNS
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError

@@ -16,20 +16,22 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import (
     READABLE,
+    AddressColumn,
     Bytes,
+    Ends,
     Kinds,
     Words,
     are_inside,
     parse_address,
     parse_at,
     parse_text,
+    widened,
 )
-from superhosts.core.columns.binary import from_words
-from superhosts.core.columns.integers import narrow_into
-from superhosts.core.columns.split import AddressColumn, Ends, widened
+from superhosts.core.columns.column import from_words
+from superhosts.core.columns.hosts import narrow_into
 from superhosts.core.pairs import Times
 from superhosts.errors import InputError
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.detailcolumns import Numbers, of_floats, of_integers, of_places
 from superhosts.sources.tables.detailvalues import Codes

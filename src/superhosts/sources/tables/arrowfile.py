@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from superhosts.core.stopwatch import measured
+from superhosts.core.profile import measured
 from superhosts.errors import InputError
 from superhosts.sources.base import Stopped
 from superhosts.sources.input import Input, Stream

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from superhosts.core.columns.split import AddressColumn, Ends
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.columns.addresses import AddressColumn, Ends
+from superhosts.core.pairs import Details, Times
 from superhosts.sources.input import Stream
 from superhosts.sources.tables.options import TableOptions
 

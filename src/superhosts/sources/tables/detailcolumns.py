@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.packetdetails import Details
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at
+from superhosts.core.pairs import Details
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at
 from superhosts.sources.tables.detailfields import DetailFields
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,

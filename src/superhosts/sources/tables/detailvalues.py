@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.lens import PROTOCOLS
-from superhosts.core.packetdetails import (
+from superhosts.core.pairs import (
     DCCP,
     FLAGS_SHIFT,
     HAS_FLAGS,
@@ -37,8 +37,8 @@ from superhosts.core.packetdetails import (
     UDP,
     UDP_LITE,
 )
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at
 from superhosts.sources.tables.claims import (
     ANSWERED,
     CONVERSATION,

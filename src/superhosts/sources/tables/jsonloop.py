@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at, set_byte, set_number
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at, set_byte, set_number
 from superhosts.sources.tables.delimitedloop import FULL, MORE
 from superhosts.sources.tables.textdetails import DetailRoles, read_details
 from superhosts.sources.tables.textrow import (

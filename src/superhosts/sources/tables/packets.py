@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn, Ends, packets_of
+from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of
 from superhosts.core.pairs import PacketBatch, PacketBlock, Times
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.errors import InputError

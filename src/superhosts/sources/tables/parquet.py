@@ -18,11 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from superhosts.core.columns.split import AddressColumn
+from superhosts.core.columns.addresses import AddressColumn
 from superhosts.core.device import thread_count
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
-from superhosts.core.stopwatch import measured
+from superhosts.core.pairs import Details, Times
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, value_at, values_of

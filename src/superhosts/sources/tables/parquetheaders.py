@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Bytes = NDArray[np.uint8]
 Pages = NDArray[np.int64]  # a row for each page: the fields of `Page`

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
-from superhosts.core.stopwatch import measured
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import number_at, word_at
+from superhosts.core.profile import measured
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import number_at, word_at
 from superhosts.sources.tables.parquetheaders import (
     DATA_2,
     DICTIONARY,

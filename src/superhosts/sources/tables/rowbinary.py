@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn, Ends
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
+from superhosts.core.columns.addresses import AddressColumn, Ends
+from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.input import Stream

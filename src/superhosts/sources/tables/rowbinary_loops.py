@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import Bytes, Kinds, Words, parse_address
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 Places = NDArray[np.int64]
 LITTLE, BIG = 1, 2  # as in rowbinary_schema.py

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import number_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import number_at
 from superhosts.sources.tables.detailvalues import (
     DIRECTION,
     DPORT,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, word_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, word_at
 
 _ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
 

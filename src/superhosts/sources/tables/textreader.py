@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.split import AddressColumn
-from superhosts.core.stopwatch import measured
+from superhosts.core.columns.addresses import AddressColumn
+from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import Kinds, Words, parse_at
-from superhosts.core.packetdetails import Details
-from superhosts.core.pairs import Times
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at, number_at
+from superhosts.core.pairs import Details, Times
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.textscan import short_word
 from superhosts.sources.tables.texttimes import parse_duration, parse_time

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import word_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import word_at
 
 PADDING = 64  # bytes of a buffer behind its text
 _ONES = np.uint64(0x0101010101010101)

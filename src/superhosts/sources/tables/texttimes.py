@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.jit.compiled import compiled
-from superhosts.jit.rawmemory import byte_at
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at
 from superhosts.sources.tables.base import NO_TIME
 
 ANY_UNIT = 15  # by the magnitude

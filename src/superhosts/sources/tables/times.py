@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.pairs import Times
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.mapping import UNITS
 

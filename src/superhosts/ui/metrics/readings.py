@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from superhosts.core.histogram import Durations
     from superhosts.core.pairs import Part
+    from superhosts.core.profile import Durations
     from superhosts.fleet.backlog import Backlog
     from superhosts.fleet.edge import EdgeCounters
     from superhosts.fleet.hub import Hub

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
-from superhosts.core.times import shown_time, window_cell
+from superhosts.core.times import shown_time, shows_local, window_cell
 from superhosts.core.units import SECOND
-from superhosts.core.zone import shows_local
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed, sparkline
 from superhosts.ui.top.feed import Json, Snapshot, Span, span_of
 

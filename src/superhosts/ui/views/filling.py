@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError
 from superhosts.ui.metrics.windows import PartState

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.core.pairs import Part, Window
-from superhosts.core.results import SuperHosts
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection, SuperHosts
 from superhosts.core.text import counted
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.answers import answer

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from superhosts._version import __version__
+from superhosts import __version__
 from superhosts.core.pairs import Part, Window
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import UsageError

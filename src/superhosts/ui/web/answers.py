@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from superhosts.core.selection import Selection
+from superhosts.core.results import Selection
 from superhosts.core.units import SECOND
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import UsageError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from superhosts.core.hashing import Key, pair_hash
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 
 @compiled

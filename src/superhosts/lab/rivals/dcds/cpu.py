@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel
 from superhosts.core.hashing import Key
-from superhosts.detectors.engines.arrays import Counts, Words
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Plan
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.dcds.addressing import column_of, garner_step, row_of
 from superhosts.lab.rivals.dcds.geometry import ADDRESSES, Geometry, Search
 

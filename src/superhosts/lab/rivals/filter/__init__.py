@@ -17,7 +17,7 @@ from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.core.text import counted
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, interval
 from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
 from superhosts.detectors.hostset import HostSet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.filter.geometry import Geometry
 
 

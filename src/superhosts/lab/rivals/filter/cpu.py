@@ -12,7 +12,7 @@ from superhosts.core.pairs import Addresses
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Floats
 from superhosts.detectors.hostset import Slots, insert, is_crowded
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.filter.addressing import bit_of
 from superhosts.lab.rivals.filter.geometry import Geometry
 

@@ -16,8 +16,7 @@ from superhosts.core.defaults import MEMORY
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.columnsketch import EngineSketch
-from superhosts.detectors.engines.arrays import Counts
-from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.base import Counts, Engine, Plan
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.hostlist import HostListSketch, Mangled, as_words
 from superhosts.lab.rivals.gse.cpu import CpuGse

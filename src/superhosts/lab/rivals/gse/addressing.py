@@ -7,7 +7,7 @@ array.
 from __future__ import annotations
 
 from superhosts.core.hashing import Key, pair_hash
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.gse.geometry import Geometry
 
 

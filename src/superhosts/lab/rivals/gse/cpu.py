@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan, Sums
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.hostlist import as_words, plain_columns
 from superhosts.detectors.hostset import HostSet, Slots, insert, is_crowded
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.gse.addressing import bit_of, place_of, slot_of
 from superhosts.lab.rivals.gse.geometry import Geometry, Search
 

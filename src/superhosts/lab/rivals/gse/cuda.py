@@ -16,8 +16,7 @@ import numpy as np
 from superhosts.core.hashing import fold, mangle32, pair_hash
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
-from superhosts.detectors.engines.arrays import Arrays, Counts, Words
-from superhosts.detectors.engines.base import Engine, Plan
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words
 from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.driver import is_out_of_memory
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu

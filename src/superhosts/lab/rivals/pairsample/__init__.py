@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import SuperHosts
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
 from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.detectors.kinds import Kind

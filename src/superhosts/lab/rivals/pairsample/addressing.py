@@ -7,7 +7,7 @@ with the key: two wide peers of a host are taken for one with probability 2^-32.
 from __future__ import annotations
 
 from superhosts.core.hashing import MASK64, Key, mangle64, unmangle64
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 
 
 @compiled

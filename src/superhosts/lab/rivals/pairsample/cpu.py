@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import Key, mangle32
 from superhosts.core.pairs import Addresses
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.pairsample.addressing import host_of, sample_hash
 
 Hashes = NDArray[np.uint64]

@@ -21,7 +21,7 @@ import numpy as np
 
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
-from superhosts.detectors.engines.arrays import Arrays
+from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate
 from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.lab.rivals.rgs import cpu

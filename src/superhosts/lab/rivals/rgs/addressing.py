@@ -8,7 +8,7 @@ counts and decides about evictions, so that the same stream always gives the sam
 from __future__ import annotations
 
 from superhosts.core.hashing import Key, pair_hash
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.rgs.geometry import HOST_GROUPS, REGISTER_BITS, REGISTERS
 
 MAX_RANK = (1 << REGISTER_BITS) - 1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.detectors.estimate import Floats
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.rgs.addressing import MAX_RANK, draw_of, group_number, group_of, rank_of, register_of
 from superhosts.lab.rivals.rgs.geometry import CELLS, GROUP_BYTES, HOST_GROUPS, REGISTER_BITS, REGISTERS, Geometry
 

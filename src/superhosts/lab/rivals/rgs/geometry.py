@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
 

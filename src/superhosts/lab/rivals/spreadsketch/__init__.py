@@ -15,8 +15,7 @@ import numpy as np
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import SuperHosts
-from superhosts.detectors.engines.arrays import Arrays
-from superhosts.detectors.engines.tuning import Tuning
+from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
 from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.lab.rivals.spreadsketch import cpu

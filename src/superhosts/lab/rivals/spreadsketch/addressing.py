@@ -7,7 +7,7 @@ win the label therefore grows with its number of distinct peers, and the three c
 
 from __future__ import annotations
 
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.spreadsketch.geometry import COMPONENT_BITS, COMPONENTS, LAST_BITS, MAP_WORDS
 
 

@@ -11,7 +11,7 @@ from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pai
 from superhosts.core.pairs import Addresses
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Floats
-from superhosts.jit.compiled import compiled
+from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.spreadsketch.addressing import label_of, place_of
 from superhosts.lab.rivals.spreadsketch.geometry import (
     COMPONENT_BITS,

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
 

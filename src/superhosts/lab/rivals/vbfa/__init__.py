@@ -31,9 +31,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engines.arrays import Words
-from superhosts.detectors.engines.base import Engine, Plan
-from superhosts.detectors.engines.transfer import to_host
+from superhosts.detectors.engines.base import Engine, Plan, Words, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.plan import prefix_test
 from superhosts.lab.rivals.vbfa.cpu import CpuVbfa

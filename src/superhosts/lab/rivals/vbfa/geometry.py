@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
-from superhosts.detectors.engines.geometry import ArrayShape
+from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, UsageError
 

@@ -18,7 +18,7 @@ from numba.core.types import int64, uint64, void
 from numba.core.typing import signature
 from numba.extending import intrinsic
 
-from superhosts.jit.compiled import is_switched_off
+from superhosts.jit.cache import is_switched_off
 
 
 def _load(bits: int) -> Any:
