@@ -26,7 +26,7 @@ import accuracy_small
 from cases import THETA, update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import parse_count
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube

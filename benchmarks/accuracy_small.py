@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness import Report
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.cube import Cube
 from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.pairsample import PairSample

@@ -14,11 +14,11 @@ import superhosts as sh
 from commands import Run
 from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kinds import Kind
+from superhosts.detectors.kind import Kind
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.storing import Place
+from superhosts.detectors.stored import Place
 from traffic import talk, write
 
 

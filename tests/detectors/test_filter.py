@@ -10,7 +10,7 @@ from forging import forge, take_apart
 from shapes import one_scanner, zipf
 from superhosts import GeometryError, MergeError, Part, Sketch, SketchFileError, UsageError, load
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.cubefile.header import StoredPart, compose_header, write_parts
 from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.hostset import HostSet
 from superhosts.lab.rivals.filter import Filter, Geometry

@@ -15,7 +15,7 @@ from superhosts import Cube, Geometry, Part, Sketch, SketchFileError, load
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import numbers_to_array
 from superhosts.cubefile.container import CubeReader
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.cubefile.header import StoredPart, compose_header, write_parts
 from superhosts.detectors.cube.rowform import add_differences, find_winners, host_differences
 from superhosts.detectors.engines.base import Tuning
 from superhosts.sketch.files import estimate_in_file

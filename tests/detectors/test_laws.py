@@ -11,9 +11,9 @@ import pytest
 from shapes import all_equal, flood_of_sources, repeats, zipf
 from superhosts import MergeError, PairBatch, Sketch, UsageError, load
 from superhosts.core.device import cuda_problem, simulated
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Geometry
+from superhosts.detectors.detector import Detector
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
 from superhosts.lab.rivals.gse import Geometry as GseGeometry

@@ -11,7 +11,7 @@ from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, load
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
 from superhosts.core.pairs import Part
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.cubefile.header import StoredPart, compose_header, write_parts
 from superhosts.detectors.engines.base import Tuning
 from superhosts.lab.rivals.pairsample import Geometry, PairSample
 from taken import little_memory

@@ -28,8 +28,8 @@ from test_laws import SMALL, content, make
 import superhosts as sh
 from crowd import DEADLINE, Call, together, while_others_work
 from superhosts.core import device
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals.gse import Geometry as GseGeometry

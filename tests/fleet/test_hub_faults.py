@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from superhosts.detectors.stored import Stored
 
 import superhosts as sh
 from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
@@ -42,7 +43,6 @@ from superhosts.output.growing import AppendedFile, ParquetFolder
 from superhosts.output.rows import HUB_COLUMNS
 from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Stored
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 

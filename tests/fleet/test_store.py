@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from superhosts.detectors.stored import Stored
 
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
@@ -27,7 +28,6 @@ from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.fleet.trouble import LONGEST_REST
-from superhosts.sketch.header import Stored
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -429,7 +429,7 @@ def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Pat
 
 def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One site sends sketch after sketch with counters of its own: its window is reported like the others."""
-    monkeypatch.setattr("superhosts.sketch.header.MOST_NOTES", 50)
+    monkeypatch.setattr("superhosts.sketch.sketch.MOST_NOTES", 50)
     monkeypatch.setattr(sketchfile, "MAX_HEADER", 12_000)
     node = Node(tmp_path, grace=0.0)
     for base in range(5):

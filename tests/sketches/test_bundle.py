@@ -25,8 +25,7 @@ from superhosts.lab.rivals.gse import Gse
 from superhosts.lab.rivals.pairsample import PairSample
 from superhosts.lab.rivals.spreadsketch import SpreadSketch
 from superhosts.lab.rivals.vbfa import Vbfa
-from superhosts.sketch.files import estimate_in_file
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import estimate_in_file, read_header
 from taken import little_memory
 from traffic import content
 

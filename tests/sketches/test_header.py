@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from superhosts.sketch.grammar import read_fields
 
 import superhosts as sh
 from forging import bundle, columns, forge, frame, make, take_apart
@@ -25,9 +26,8 @@ from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.sketch.grammar import read_fields
-from superhosts.sketch.header import MOST_NOTES, read_header
-from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.files import read_header
+from superhosts.sketch.sketch import MOST_NOTES, Sketch
 from traffic import content
 
 ODD: list[Any] = [

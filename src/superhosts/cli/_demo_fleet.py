@@ -23,7 +23,7 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.fleet.nats.setup import find_server, free_port
 from superhosts.output.rows import known_peers

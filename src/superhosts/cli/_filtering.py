@@ -9,7 +9,7 @@ from superhosts.core.lens import Lens
 from superhosts.core.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part
 from superhosts.core.prefixes import parse_networks
 from superhosts.core.results import Searchable, SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
 from superhosts.pipeline.network import Network
 from superhosts.sketch.sketch import Sketch

@@ -21,7 +21,7 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.lab.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
 from superhosts.lab.drawing import key_words, prepare_folder

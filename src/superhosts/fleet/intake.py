@@ -18,7 +18,8 @@ from superhosts.core.files import is_plain
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
-from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.detectors.kind import Kind, check_alike
+from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.grid import Grid
@@ -28,7 +29,7 @@ from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Recei
 from superhosts.fleet.roster import Roster
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.files import read_header
 
 MAX_CHECKED = 10_000  # windows to remember as checked
 Senders = Callable[[], Collection[str]]  # the sites that send to this hub directly, as far as known

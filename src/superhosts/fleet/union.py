@@ -12,9 +12,10 @@ from pathlib import Path
 
 from superhosts.core.profile import Durations
 from superhosts.cubefile.container import DIGEST
+from superhosts.detectors.stored import Stored
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.parcels import parse_window_name
-from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.files import read_header
 from superhosts.sketch.sketch import Sketch
 
 

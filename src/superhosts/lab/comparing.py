@@ -12,7 +12,7 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.text import counted
 from superhosts.core.units import parse_count, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import InputError
 from superhosts.lab.entrants import SharedSettings, choose
 from superhosts.lab.experiment import Mean, Row, averages, make_row, on_inputs, on_synthetic, why_nothing

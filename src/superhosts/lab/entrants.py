@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from superhosts.core.text import setting
 from superhosts.core.units import parse_size
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.lab.lineup import ENTRANTS, Entrant

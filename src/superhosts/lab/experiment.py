@@ -11,7 +11,7 @@ from typing import Any
 from superhosts.core.text import setting
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.lab.panel import Makers, Outcome, Panel, Panels
 from superhosts.lab.scores import known
 from superhosts.pipeline.scan import Counters, Scan

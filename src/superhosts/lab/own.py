@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, setting
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kinds import Kind
-from superhosts.detectors.storing import Place
+from superhosts.detectors.kind import Kind
+from superhosts.detectors.stored import Place
 from superhosts.errors import UsageError
 from superhosts.lab.scores import Estimates, Truth
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from superhosts.core.pairs import Addresses, Part, Window
 from superhosts.core.results import SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.locking import locked
+from superhosts.detectors.lock import locked
 from superhosts.lab.own import Adapted
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pipeline.scan import Scan

@@ -18,7 +18,7 @@ from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError

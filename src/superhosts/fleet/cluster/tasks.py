@@ -32,12 +32,12 @@ from superhosts import __version__
 from superhosts.core.files import is_plain, read_json, rename_durably, set_aside, write_json
 from superhosts.core.pairs import Window
 from superhosts.cubefile.container import DIGEST, is_whole
+from superhosts.cubefile.header import Entry
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.output.rows import make_rows
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Entry
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import DEFAULT, TableOptions
