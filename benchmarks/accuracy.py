@@ -26,11 +26,11 @@ import accuracy_small
 from cases import THETA, update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import parse_count
-from superhosts.detectors.detector import Detector
 from superhosts.detectors.cbaa import Cbaa
-from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
+from superhosts.errors import ThresholdWarning
 from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.pairsample import PairSample
 from superhosts.lab.scores import Estimates, Truth, ask_all, score

@@ -27,7 +27,7 @@ from typing import Any
 
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
 from superhosts.core.pairs import PacketBlock
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sources.open import open_inputs
 from superhosts.sources.synthetic.capture import write_capture
 

@@ -44,9 +44,9 @@ import numpy as np
 from cases import update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import format_size, parse_count
-from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
+from superhosts.errors import ThresholdWarning
 from superhosts.lab.drawing import Note, caption, draw, series_look
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import packets as p
 from superhosts.core.pairs import PacketBatch
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Pace, Source

@@ -18,7 +18,7 @@ import numpy as np
 
 import forking
 from superhosts.core.pairs import PacketBatch
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks

@@ -21,8 +21,6 @@ from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
 from superhosts.lab.rivals.gse import Gse
-from superhosts.lab.rivals.pairsample import Geometry as PairSampleGeometry
-from superhosts.lab.rivals.rgs import Geometry as RgsGeometry
 from superhosts.lab.rivals.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.lab.rivals.spreadsketch import SpreadSketch
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
@@ -198,7 +196,7 @@ def test_thresholds_below_one(threshold: float) -> None:
 # Arguments
 
 
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}  # others do with less
+SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}  # others do with less
 MAKERS: dict[str, Any] = {
     name: sh.Exact if name == "exact" else partial(kind, SIZES.get(name, "1MiB"), device="cpu")
     for name, kind in DETECTORS.items()
@@ -207,13 +205,6 @@ TINY = {
     "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
     "cbaa": CbaaGeometry(8, 3, 8, 1, 3, 6),
     "cbaa-paper": CbaaGeometry(8, 3, 8, 1, 3, 6, 1),
-    "dcds": DcdsGeometry(column_bits=6),
-    "vbfa": VbfaGeometry(8, 3, 6),
-    "gse": GseGeometry(13, 6, 4),
-    "filter": FilterGeometry(words=9, counters=9),
-    "spreadsketch": SpreadSketchGeometry(2, 9),
-    "pairsample": PairSampleGeometry(99),
-    "rgs": RgsGeometry(9, 9),
 }
 
 
@@ -248,9 +239,8 @@ def test_merging_what_is_no_detector(name: str, tmp_path: Path) -> None:
             detector.merge(other)
         with pytest.raises(sh.MergeError, match=f"cannot merge {kind} into a sketch: not a sketch"):
             sketch.merge(other)
-    if "merge" not in detector.broken_laws:  # the ways that the messages tell
-        detector.merge(sketch.part(sh.Part(4)))
-        sketch.merge(sh.Sketch.of(detector))
+    detector.merge(sketch.part(sh.Part(4)))  # the ways that the messages tell
+    sketch.merge(sh.Sketch.of(detector))
 
 
 def test_sizes_of_any_kind() -> None:
@@ -343,13 +333,9 @@ def test_keys_that_are_none(key: Any) -> None:
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_every_detector_says_whether_it_runs_on_a_gpu(name: str) -> None:
+def test_every_detector_runs_on_a_gpu(name: str) -> None:
     make = sh.Exact if name == "exact" else partial(DETECTORS[name], geometry=TINY[name])
-    if DETECTORS[name].runs_on_gpu:
-        assert make(device="cuda:0").device == "cuda:0"
-    else:
-        with pytest.raises(sh.UsageError, match=f"{name} runs on the CPU only; use cpu or auto"):
-            make(device="cuda:0")
+    assert make(device="cuda:0").device == "cuda:0"
 
 
 # Sketches

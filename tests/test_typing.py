@@ -41,7 +41,7 @@ share: float = plan.total
 made: list[dict[str, object]] = sh.synth("a.pcap", flows=10, packets=20, family="both").truth
 advice: str = sh.calibrate("a.pcap", memory="1MiB", error="1%").advice()
 detector: sh.Detector = sh.Exact()
-rivals: Sequence[sh.Detector] = [sh.Cbaa(), sh.Dcds(), sh.Vbfa(), sh.Gse(), sh.Filter(), sh.SpreadSketch(), sh.Rgs()]
+rivals: Sequence[sh.OwnDetector] = [sh.Dcds(), sh.Vbfa(), sh.Gse(), sh.Filter(), sh.SpreadSketch(), sh.Rgs()]
 settings = sh.Settings(inner=["10.0.0.0/8"], threshold=10)
 
 

@@ -39,7 +39,7 @@ def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
     from superhosts.detectors.cube.fill import fill
     from superhosts.jit.cache import is_cold
-    from superhosts.lab.rivals.rgs.cpu import write
+    from superhosts.lab.rivals.rgs import write
 
     tests = str(Path(__file__).parent)
     commands = [[__file__, "rivals"]] if rivals and is_cold(write) else []
@@ -358,19 +358,17 @@ def _detectors(folder: Path) -> Iterator[Step]:
     from superhosts.sketch.sketch import DETECTORS
 
     yield from commands(folder / "commands")
-    yield from detectors(folder, [name for name in DETECTORS if name not in RIVALS])
+    yield from detectors(folder, DETECTORS)
     yield partial(use, "cube", folder, exact=False)
     yield from keyed(folder)
     yield from parts(folder)
 
 
 def _rivals(folder: Path) -> Iterator[Step]:
-    from detectors import test_dcds as dcds
-    from sketches import test_golden as golden
+    from lab import test_rivals as rivals
 
-    yield from detectors(folder, RIVALS)
-    yield from cases(folder, dcds.test_the_search_finds_what_all_combinations_give)
-    yield from cases(folder, golden.test_a_golden_file_gives_its_answers, rivals=True)
+    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
     made = ["--flows", "9k", "--packets", "20k", "--json"]
     yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")
     yield run("bench", *made, "--memory", "2MiB")

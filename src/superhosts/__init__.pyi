@@ -8,7 +8,6 @@ from superhosts.core.pairs import Window as Window
 from superhosts.core.results import SuperHost as SuperHost
 from superhosts.core.results import SuperHosts as SuperHosts
 from superhosts.detectors.cbaa import Cbaa as Cbaa
-from superhosts.detectors.columnsketch import ThresholdWarning as ThresholdWarning
 from superhosts.detectors.cube import Cube as Cube
 from superhosts.detectors.cube import Geometry as Geometry
 from superhosts.detectors.detector import Detector as Detector
@@ -18,6 +17,7 @@ from superhosts.errors import InputError as InputError
 from superhosts.errors import MergeError as MergeError
 from superhosts.errors import SketchFileError as SketchFileError
 from superhosts.errors import SuperhostsError as SuperhostsError
+from superhosts.errors import ThresholdWarning as ThresholdWarning
 from superhosts.errors import UsageError as UsageError
 from superhosts.lab.calibration import Calibration as Calibration
 from superhosts.lab.comparing import Comparison as Comparison
@@ -33,9 +33,9 @@ from superhosts.lab.rivals.pairsample import PairSample as PairSample
 from superhosts.lab.rivals.rgs import Rgs as Rgs
 from superhosts.lab.rivals.spreadsketch import SpreadSketch as SpreadSketch
 from superhosts.lab.rivals.vbfa import Vbfa as Vbfa
+from superhosts.lab.scan import scan as scan
 from superhosts.pipeline.network import Network as Network
 from superhosts.pipeline.scan import Scan as Scan
-from superhosts.pipeline.scanning import scan as scan
 from superhosts.pipeline.settings import Settings as Settings
 from superhosts.sketch.sketch import Sketch as Sketch
 from superhosts.sketch.sketch import load as load

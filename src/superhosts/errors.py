@@ -35,6 +35,10 @@ class UsageError(SuperhostsError, ValueError):
     """An invalid option or argument."""
 
 
+class ThresholdWarning(UserWarning):
+    """The threshold is lower or higher than the sketch's geometry and fill support."""
+
+
 class GeometryError(UsageError):
     """Invalid sizes of a sketch. The message names the rule that they break."""
 

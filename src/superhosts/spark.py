@@ -102,7 +102,7 @@ class _Worker:
         import pyarrow as pa
 
         from superhosts.core.columns.addresses import packets_of
-        from superhosts.pipeline.building import WindowBuilder
+        from superhosts.pipeline.builder import WindowBuilder
         from superhosts.sources.tables.arrowcolumns import addresses_of
 
         builder = WindowBuilder(self._settings, find=False)

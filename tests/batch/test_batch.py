@@ -581,7 +581,7 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
         ("either --scheduler ADDRESS or --local", ["--local", "--scheduler", "tcp://localhost:1"]),
         ("--workers: only with --local", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
         ("--scheduler udp://localhost:1: cannot be reached", ["--scheduler", "udp://localhost:1"]),
-        ("--detector filter: its sketches", ["--local", "--detector", "filter"]),
+        ("--detector filter: workers merge cube, cbaa", ["--local", "--detector", "filter"]),
         ("--inner 10.0.0.0/33", ["--local", "--inner", "10.0.0.0/33"]),
         ("is not a size", ["--local", "--task-size", "large"]),
         ("a name without slashes", ["--local", "--site", "a/b"]),

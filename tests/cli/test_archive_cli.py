@@ -17,7 +17,6 @@ from test_cli import lines
 import superhosts as sh
 from commands import Run
 from forging import forge, frame, take_apart
-from superhosts.lab.rivals.filter import Filter
 from superhosts.output.rows import COLUMNS
 from superhosts.output.timeline import print_timeline
 from traffic import MINUTES, NOON, content
@@ -258,7 +257,7 @@ def test_bad_files_among_good_ones(run: Run, archive: Path) -> None:
 
 MAKE_OTHER: dict[str, Callable[[], Any]] = {
     "geometry": lambda: sh.Cube(memory="2MiB", device="cpu"),
-    "filter": lambda: Filter("1MiB"),
+    "detector": lambda: sh.Exact(),
 }
 
 

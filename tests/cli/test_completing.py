@@ -50,7 +50,7 @@ def ask(shell: str, *words: str) -> list[str]:
 
 ASKED: dict[str, tuple[list[str], list[str]]] = {
     "detectors": (["scan", "--detector", "c"], ["cube", "cbaa", "cbaa-paper"]),
-    "detectors of a fleet": (["hub", "--detector", ""], ["cube", "cbaa", "cbaa-paper", "dcds", "vbfa"]),
+    "detectors of a fleet": (["hub", "--detector", ""], ["cube", "cbaa", "cbaa-paper"]),
     "a list of detectors": (["compare", "--detector", "cube,gs"], ["cube,gse"]),
     "devices": (["scan", "--device", ""], ["auto", "cpu", "cuda", "cuda:all"]),
     "a short option": (["scan", "-w", "1"], ["15m", "1h", "1d"]),

@@ -21,7 +21,9 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._groups import list_parameters
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
+from superhosts.lab.rivals import RIVALS
 
 FOLDER = Path(cli.__file__).parent
 
@@ -188,9 +190,8 @@ def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
 
 
 def test_the_help_names_every_detector() -> None:
-    able = {name for name, kind in DETECTORS.items() if "merge" not in kind.broken_laws}
-    hubs = {name for name, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws}
-    for names, meant in ((NAMED, set(DETECTORS)), (MERGED_BY_BATCH, able), (MERGED_BY_HUBS, hubs)):
+    hubs = {name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)}
+    for names, meant in ((NAMED, {*DETECTORS, *RIVALS}), (MERGED_BY_BATCH, set(DETECTORS)), (MERGED_BY_HUBS, hubs)):
         assert set(names.replace(" or ", ", ").split(", ")) == meant
 
 

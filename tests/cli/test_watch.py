@@ -21,8 +21,7 @@ import superhosts as sh
 from commands import Run
 from netns import namespace
 from superhosts.cli._liveview import LiveView
-from superhosts.pipeline.run_options import RunOptions
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
 from traffic import NOON, talk, three_windows, write

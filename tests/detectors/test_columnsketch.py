@@ -31,7 +31,7 @@ REAL_GPU = [] if device.simulated() else GPU  # A simulated GPU takes minutes to
 
 def fill(sketch: ColumnSketch) -> None:
     """Set every bit."""
-    sketch.engine.load({"bits": np.full_like(sketch.bits, ~np.uint64(0))})
+    sketch.engine.load({"bits": np.full_like(sketch.engine.arrays()["bits"], ~np.uint64(0))})
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from superhosts.detectors.registry import DETECTORS
 RNG = np.random.default_rng(7)
 HOSTS = (0x0A000000 + RNG.integers(0, 2000, 60_000)).astype(np.uint32)
 PEERS = RNG.integers(0, 1 << 32, len(HOSTS)).astype(np.uint32)
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}
+SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}
 
 
 def fed(name: str, **options: Any) -> Any:

@@ -149,8 +149,10 @@ import sys
 from superhosts.jit.cache import stamp_of
 from superhosts.detectors.cube import Geometry, cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
-from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry, cuda as dcds
-from superhosts.lab.rivals.gse import Geometry as GseGeometry, cuda as gse
+from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
+from superhosts.lab.rivals import dcds_cuda as dcds
+from superhosts.lab.rivals.gse import Geometry as GseGeometry
+from superhosts.lab.rivals import gse_cuda as gse
 from superhosts.detectors.gpu import code, kernels
 from superhosts.detectors.gpu.launch import ON_GPU
 

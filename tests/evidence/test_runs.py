@@ -21,7 +21,7 @@ from packets import enhanced, ethernet, interface, ipv4, pcap, section
 from superhosts.core import pairs as said
 from superhosts.errors import UsageError
 from superhosts.output.rows import COLUMNS
-from superhosts.pipeline import building
+from superhosts.pipeline import builder as building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence import sample as sampling
@@ -262,8 +262,8 @@ def test_what_is_left_out_does_not_change_the_evidence(
 )
 def test_sources_are_told_the_limit_of_the_window_that_is_open(cut: dict, span: tuple[int, int]) -> None:
     settings = Settings(evidence=True, evidence_pairs=1024, key=SECRET, device="cpu", **cut)
-    builder = building.WindowBuilder(settings, find=False, gathers=1)
-    builder.sampling = settings.sampling
+    told = settings.sampling
+    builder = building.WindowBuilder(settings, find=False, gathers=1, sampling=told)
     builder.update(0 if cut["window"] == "all" else 7 * MINUTE, batch_of(traffic(), 4))
-    assert builder.sampling is not None
-    assert builder.sampling.limit == (*span, sampling.ALL)
+    assert told is not None
+    assert told.limit == (*span, sampling.ALL)

@@ -61,7 +61,7 @@ def test_clocks_of_machines_that_are_wrong_change_no_union_and_no_archive(tmp_pa
 
 @pytest.mark.parametrize(
     ("of_pipe", "of_folder"), [(90 * DAY, 3600), (3600, 90 * DAY)][: 2 if chaos.LONG else 1]
-)  # tests/windows has both distances always
+)  # tests/pipeline/test_jumps.py has both distances always
 def test_inputs_stamped_ahead_for_two_windows_lose_nothing_that_follows(tmp_path: Path, of_pipe: int, of_folder: int):
     """One edge reads a pipe; the other follows a folder, and is down while the clock of its packets is set right."""
     fleet = Fleet(tmp_path, 6, by_files=True, start=recently(6))

@@ -19,10 +19,10 @@ from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, EdgeTiming, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Source, SourceCounters
 from traffic import content
@@ -339,7 +339,7 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     [
         ({"window": "all"}, "whole seconds"),
         ({"window": "1.5s"}, "whole seconds"),
-        ({"detector": "filter"}, "a hub merges"),
+        ({"detector": "filter"}, "one of cube"),
         ({"detector": "exact"}, "a hub merges"),
         ({"by": "address-port"}, "a hub merges"),
     ],

@@ -14,7 +14,7 @@ from hubs import Node
 from naive_evidence import Packet, sample
 from superhosts.core.hashing import secret_of
 from superhosts.core.results import Selection
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.sketch.evidence.sample import ends_of
 from superhosts.sketch.sketch import Sketch, load
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from superhosts.detectors.stored import Stored
 
 import superhosts as sh
 from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
@@ -26,6 +25,7 @@ from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
 from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender

@@ -43,9 +43,9 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION
 from superhosts.fleet.windowledger import WindowIssue
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.panes import PaneQueue
-from superhosts.pipeline.scanning import scan
+from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 PANES, SLIDE = 4, 10 * SECOND

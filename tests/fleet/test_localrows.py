@@ -19,7 +19,7 @@ from superhosts.fleet.spool import Spool
 from superhosts.output.base import Destination, Report, RunKind
 from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destination
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from superhosts.detectors.stored import Stored
 
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
@@ -22,6 +21,7 @@ from places import REPRO
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.stored import Stored
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.parcels import Parcel

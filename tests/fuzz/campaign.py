@@ -47,7 +47,7 @@ COVERED += [
     "superhosts.detectors.stored",
     "superhosts.sketch.sketch",
     "superhosts.reports",
-    "superhosts.pipeline.windows.tumbling",
+    "superhosts.pipeline.windows",
 ]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 

@@ -37,7 +37,7 @@ from traffic import content
 START = struct.Struct("<8sII")  # magic, version, bytes of the header
 FRAME = struct.Struct("<BI")  # coding, bytes of a block
 WINDOW = Window(1_794_657_600 * 10**9, 1_794_657_900 * 10**9)
-LEAST = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "2MiB", "vbfa": "256KiB"}  # memory; of the others 64 KiB
+LEAST = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}  # memory; of the others 64 KiB
 ALLOWED = (SketchFileError, MergeError, UsageError)
 MOST = "64MiB"
 

@@ -12,10 +12,8 @@ import packets as p
 from fuzz.targets import fresh_folder, target
 from superhosts.core.pairs import PacketBatch
 from superhosts.core.units import SECOND
-from superhosts.pipeline.scanning import scan
-from superhosts.pipeline.windows.events import Closed, Event, Piece, PutOff
-from superhosts.pipeline.windows.jumps import Jump
-from superhosts.pipeline.windows.tumbling import TumblingWindows
+from superhosts.pipeline.scan import scan
+from superhosts.pipeline.windows import Closed, Event, Jump, Piece, PutOff, TumblingWindows
 from superhosts.sketch.sketch import Sketch
 
 YEAR = 365 * 86400 * SECOND

@@ -24,8 +24,6 @@ import numpy as np
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
-from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
 
 KEY = b"golden key"
 THRESHOLD = 200
@@ -35,13 +33,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=11)},
     "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 11, 1)},
     "exact": {},
-    "dcds": {"geometry": DcdsGeometry(column_bits=11)},
-    "vbfa": {"geometry": VbfaGeometry(column_bits=11)},
-    "gse": {"memory": "256KiB"},
-    "filter": {"memory": "256KiB", "threshold": 100},
-    "spreadsketch": {"memory": "256KiB"},
-    "pairsample": {"memory": "32KiB"},
-    "rgs": {"memory": "16KiB"},
 }
 
 OFFICE = Path(__file__).parent.parent / "first_hour" / "captures" / "office.pcap.gz"

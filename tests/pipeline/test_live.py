@@ -35,7 +35,7 @@ from superhosts.core.pairs import PacketBlock, Window
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import GAPS, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.held import Limits
+from superhosts.pipeline.windows import Limits
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource

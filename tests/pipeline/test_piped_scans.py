@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import superhosts as sh
 from livescans import Clock, Pipes, Start, some
-from superhosts.pipeline.run_options import GRACE, scan_options
+from superhosts.pipeline.scan import GRACE, scan_options
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.held import Limits
+from superhosts.pipeline.windows import Limits
 from superhosts.sources.capture import open_capture
 
 

@@ -21,7 +21,7 @@ from superhosts.core.pairs import Part, Window
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.held import LIMITS, Limits
+from superhosts.pipeline.windows import LIMITS, Limits
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.input import Input
 from superhosts.sources.open import open_inputs

@@ -11,7 +11,6 @@ import pytest
 
 from cubes import dense_cube
 from superhosts.core.units import parse_size
-from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.search import Store, list_candidates
 from superhosts.detectors.plan import (
@@ -26,7 +25,7 @@ from superhosts.detectors.plan import (
 )
 from superhosts.detectors.plan.formulas import losing_probability
 from superhosts.detectors.plan.population import load_distribution
-from superhosts.errors import GeometryError, UsageError
+from superhosts.errors import GeometryError, ThresholdWarning, UsageError
 from superhosts.lab.entrants import SharedSettings, choose
 from superhosts.lab.plans import plan
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts

@@ -18,13 +18,6 @@ from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.addressing import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.errors import DifferenceError, MergeError, SketchFileError, UsageError, VersionError
-from superhosts.lab.rivals.dcds import Dcds
-from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
-from superhosts.lab.rivals.filter import Filter
-from superhosts.lab.rivals.gse import Gse
-from superhosts.lab.rivals.pairsample import PairSample
-from superhosts.lab.rivals.spreadsketch import SpreadSketch
-from superhosts.lab.rivals.vbfa import Vbfa
 from superhosts.sketch.files import estimate_in_file, read_header
 from taken import little_memory
 from traffic import content
@@ -52,14 +45,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "exact cube": lambda: sh.Cube(geometry=CUBES[32], device="cpu"),
     "cbaa": lambda: Cbaa(geometry=SMALL_CBAA),
     "cbaa-paper": lambda: PaperCbaa(geometry=SMALL_CBAA._replace(rows_by_peer=1)),
-    "vbfa": lambda: Vbfa("4MiB"),
-    "vbfa as it is": lambda: Vbfa("4MiB", mangled=False),
-    "dcds": lambda: Dcds(geometry=DcdsGeometry.for_memory("4MiB")),
     "exact": lambda: Exact(),
     "exact-64": lambda: Exact(key_bits=64),
-    "gse": lambda: Gse("1MiB"),
-    "spreadsketch": lambda: SpreadSketch("1MiB"),
-    "pairsample": lambda: PairSample("16KiB"),
 }
 
 
@@ -252,13 +239,6 @@ def test_another_key_is_refused_whether_it_is_known_or_not(tmp_path: Path) -> No
     want = bundle(3, key="their secret")
     want.merge(bundle(2, key="their secret"))
     assert state(theirs) == state(want)
-
-
-def test_filters_cannot_be_merged(tmp_path: Path) -> None:
-    one, two = Filter("1MiB"), Filter("1MiB")
-    two.save(tmp_path / "b.cube")
-    with pytest.raises(MergeError, match="cannot merge filter sketches"):
-        sh.Sketch.of(one).merge_file(tmp_path / "b.cube")
 
 
 def test_damage_anywhere_is_refused_and_changes_nothing(tmp_path: Path) -> None:

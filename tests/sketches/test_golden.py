@@ -36,7 +36,7 @@ def test_a_golden_file_survives_being_written_again(path, tmp_path):
     assert answers(tmp_path / path.name) == EXPECTED[path]
 
 
-@pytest.mark.parametrize("name", ["cube.cube", "cube-rows-32.cube", "cube-rows-128.cube", "union.cube", "gse.cube"])
+@pytest.mark.parametrize("name", ["cube.cube", "cube-rows-32.cube", "cube-rows-128.cube", "union.cube"])
 def test_a_golden_file_is_merged_by_the_command(run, tmp_path, name):
     (tmp_path / "key").write_bytes(KEY)
     (tmp_path / "key").chmod(0o600)

@@ -22,6 +22,7 @@ from superhosts.cli.usage.hub import Hub
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND, format_duration, parse_duration, parse_size
+from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.grid import Grid
@@ -64,6 +65,9 @@ def traffic_settings(command: str, options: Any) -> Settings:
         options.traffic, options.wanted, options.cube, **{name: getattr(options, name) for name in names}
     )
     settings.check_parts()
+    if command != "edge" and options.save is not None and settings.kind.name not in DETECTORS:
+        way = f"it has no files; only {', '.join(DETECTORS)} can be saved"
+        raise UsageError(f"--save: not with --detector {settings.kind.name}: {way}")
     if command == "edge":
         _check_edge(options, check_settings(settings))
     return settings

@@ -21,7 +21,7 @@ from superhosts.core.text import counted
 from superhosts.errors import InputError
 from superhosts.output.rowformats import encode_length, encode_value
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.tables.mapping import resolve
 from superhosts.sources.tables.rowbinary import RowBytes, read_length

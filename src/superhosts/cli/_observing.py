@@ -25,7 +25,7 @@ from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.base import Destination, Report
 from superhosts.output.fanout import Destinations
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.ui.metrics import readings
 from superhosts.ui.metrics.readings import Reading

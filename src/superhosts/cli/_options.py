@@ -39,8 +39,8 @@ from superhosts.errors import UsageError
 
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
 DETECTORS = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample or rgs"
-MERGED_BY_BATCH = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, spreadsketch or pairsample"
-MERGED_BY_HUBS = "cube, cbaa, cbaa-paper, dcds or vbfa"
+MERGED_BY_BATCH = "cube, cbaa, cbaa-paper or exact"
+MERGED_BY_HUBS = "cube, cbaa or cbaa-paper"
 SKETCH_FILES = "Saved sketches: files, folders, or patterns in quotes ('archive/**/*.cube')."
 
 

@@ -9,7 +9,7 @@ from superhosts.core.text import counted
 from superhosts.output.base import Report
 from superhosts.output.rows import make_rows
 from superhosts.output.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.patterns import judge_of
 

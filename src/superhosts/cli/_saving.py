@@ -14,7 +14,7 @@ from superhosts.core.text import printable
 from superhosts.core.times import compact_time, window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import merge_named, read_header
 from superhosts.sketch.sketch import Sketch

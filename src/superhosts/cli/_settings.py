@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from superhosts.cli._options import EvidenceOptions
+from superhosts.lab.scan import detector_of
 from superhosts.pipeline.settings import Settings
 
 _NAMES = {each.name for each in fields(Settings)}
@@ -25,4 +26,6 @@ def make_settings(*groups: Any, **others: Any) -> Settings:
                 given |= vars(value)
             elif option.name in _NAMES and value is not None:
                 given[option.name] = value
+    if "detector" in given:
+        given["detector"] = detector_of(given["detector"])
     return Settings(**given, **others)

@@ -33,8 +33,7 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.base import Report
 from superhosts.output.fanout import Destinations
 from superhosts.output.names.annotator import Annotator
-from superhosts.pipeline.run_options import scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource

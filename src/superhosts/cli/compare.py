@@ -21,14 +21,13 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.detector import Detector
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.lab.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
 from superhosts.lab.drawing import key_words, prepare_folder
 from superhosts.lab.entrants import SharedSettings, choose
 from superhosts.lab.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
 from superhosts.lab.figures import Facts, draw_comparison
-from superhosts.lab.panel import Makers, Outcome, Panels
+from superhosts.lab.panel import Contestant, Makers, Outcome, Panels
 from superhosts.lab.scores import Estimates, joined, percent
 from superhosts.output.base import Report, RunKind
 from superhosts.output.fanout import Destinations
@@ -75,7 +74,7 @@ class Contest:
         self.estimates: dict[str, list[Estimates]] = defaultdict(list)  # of all windows, by detector, for figures
         self._rounds = 0
 
-    def choose(self, memory: str | None) -> Makers[Detector]:
+    def choose(self, memory: str | None) -> Makers[Contestant]:
         """Return functions that make the detectors of a round."""
         shared = self._shared(memory)
         of = f" of {memory}" if len(self.options.memory) > 1 else ""
@@ -86,7 +85,7 @@ class Contest:
     def _shared(self, memory: str | None) -> SharedSettings:
         return shared_settings(self.threshold, memory, self.options.device, self.traffic)
 
-    def run(self, makers: Makers[Detector], memory: str | None, destinations: Destinations) -> Iterator[list[Row]]:
+    def run(self, makers: Makers[Contestant], memory: str | None, destinations: Destinations) -> Iterator[list[Row]]:
         """Run one round, write the rows of each window and yield them."""
         self._rounds += 1
         run: Scan | None = None
@@ -122,7 +121,7 @@ class Contest:
             for outcome in outcomes:
                 self.estimates[outcome.detector].append(outcome.estimates)
 
-    def _scan(self, makers: Makers[Detector], progress: ScanProgress) -> tuple[Scan, Panels[Detector]]:
+    def _scan(self, makers: Makers[Contestant], progress: ScanProgress) -> tuple[Scan, Panels[Contestant]]:
         def on_error(error: SuperhostsError) -> None:
             if self._rounds == 1:  # The next round meets the same errors.
                 self.errors.append(error)

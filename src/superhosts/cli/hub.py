@@ -36,6 +36,7 @@ from superhosts.core.text import counted
 from superhosts.core.times import window_name
 from superhosts.core.units import parse_count, parse_size
 from superhosts.cubefile.container import SITE_HEADER
+from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
@@ -54,7 +55,6 @@ from superhosts.output.opening import OutputOptions, open_destinations
 from superhosts.output.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
 from superhosts.output.titles import Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.sample import WIDTHS
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -301,7 +301,7 @@ def largest_sketch(traffic: Settings) -> int:
     """Return the largest size of a sketch file: all sides and directions, evidence, nothing of which compresses."""
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
-    raw += 8 * EVIDENCE_PAIRS * sum(WIDTHS.values())
+    raw += 8 * EVIDENCE_PAIRS * sum(EVIDENCE_WORDS.values())
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 

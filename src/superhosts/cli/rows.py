@@ -19,8 +19,7 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.output.rowformats import FORMATS, RowWriter, check_columns
 from superhosts.output.rows import Row, make_rows
 from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
-from superhosts.pipeline.run_options import scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 
 WRITTEN = "JSONEachRow"  # in place of a format that is only read

@@ -29,15 +29,13 @@ from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import SuperhostsError
 from superhosts.output.base import RunKind
 from superhosts.output.fanout import Destinations
 from superhosts.output.opening import open_destinations
 from superhosts.output.rows import columns_with
-from superhosts.pipeline.building import gathered_memory
-from superhosts.pipeline.run_options import RunOptions, scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.builder import gathered_memory
+from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
@@ -160,8 +158,8 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = DETECTORS[settings.detector], gpus_of(_chosen(settings))
-    if kind.grows_with_traffic:
+    gpus = gpus_of(_chosen(settings))
+    if settings.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"

@@ -26,8 +26,7 @@ from superhosts.cli.usage.watch import Watch
 from superhosts.output.base import RunKind
 from superhosts.output.opening import open_destinations
 from superhosts.output.rows import columns_with
-from superhosts.pipeline.run_options import scan_options
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.sources.open import open_inputs
 
 

@@ -54,6 +54,13 @@ def check_device(device: str) -> None:
         choose_device(device)
 
 
+def check_cpu_only(name: str, device: str) -> None:
+    """Raise UsageError if `device` names a GPU, or is unknown: the detector of this name has no GPU kernels."""
+    if device.startswith("cuda"):
+        raise UsageError(f"device {device!r}: {name} runs on the CPU only; use cpu or auto")
+    check_device(device)
+
+
 def gpus_of(device: str) -> list[int]:
     """Return the GPU numbers of a device that `choose_device` returned; an empty list for the CPU."""
     return [int(number) for number in device[5:].split(",")] if device.startswith("cuda:") else []

@@ -7,7 +7,7 @@ by a function that the caller passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from superhosts.core.fields import Check, FieldError, name, one_of, optional, record, sequence, text, whole
@@ -57,7 +57,7 @@ class Notes(NamedTuple):
 
     window: Window | None = None
     sites: frozenset[str] = frozenset()
-    entries: Iterable[Entry] = ()
+    entries: Sequence[Entry] = ()  # counters of sites, windows and parts
     unlisted: bool = False
     partial: bool = False
     evidence: EvidenceKind | None = None

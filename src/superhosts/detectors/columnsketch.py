@@ -44,16 +44,12 @@ from superhosts.detectors.lock import locked, state_of
 from superhosts.detectors.plan import SLACK, saturation_point
 from superhosts.detectors.plan.loads import noise_ratio
 from superhosts.detectors.stored import Place
-from superhosts.errors import GpuMemoryError
+from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
-
-
-class ThresholdWarning(UserWarning):
-    """The threshold is lower or higher than the sketch's geometry and fill support."""
 
 
 class Fill(NamedTuple):
@@ -440,13 +436,12 @@ class StoredColumns:
     """Estimates some hosts of a column sketch in a file; loads only their columns and the zero counts of all."""
 
     def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
-        assert kind.geometry is not None
+        geometry: Any = kind.geometry
         # The constructor of the sketch is not called, because its engine would allocate all columns.
         self._sketch = detector.__new__(detector)
-        self._sketch._describe(kind.geometry, secret, 1)
+        self._sketch._describe(geometry, secret, 1)
         self._sketch.device, self._sketch.format = "cpu", kind.format
-        geometry, key = self._sketch.geometry, self._sketch.key
-        self.columns = SomeColumns(detector.cpu_engine, self._sketch.mangle(hosts), geometry, key)
+        self.columns = SomeColumns(detector.cpu_engine, self._sketch.mangle(hosts), geometry, self._sketch.key)
         engine: Any = self.columns
         self._sketch.engine = engine
         self._hosts = hosts

@@ -69,6 +69,7 @@ class Detector(ABC):
 
     name: ClassVar[str]
     widths: ClassVar[tuple[int, ...]] = (32,)  # the bits of hosts that it takes
+    broken_laws: ClassVar[frozenset[str]] = frozenset()
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     tuning: ClassVar[Tuning] = Tuning()
     lock: AbstractContextManager[object]
@@ -94,6 +95,16 @@ class Detector(ABC):
         self.format = bound(format, self._text_key)
         if format == TEXT:
             self._names = HostNames(most_names, make_key(secret), self._text_key)
+
+    @classmethod
+    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+        """Return a detector for a scan that reports hosts of at least `threshold` peers."""
+        return cls(**arguments)
+
+    @classmethod
+    def check_device(cls, device: str) -> None:
+        """Raise UsageError if this detector cannot run on a device."""
+        check_device(device)
 
     # Constant properties, which need no lock
 
@@ -338,7 +349,7 @@ class Detector(ABC):
 
     def __or__(self, other: Self) -> Self:
         """Return the union of two detectors as a new one."""
-        if not isinstance(other, Detector) and not hasattr(other, "parts"):
+        if not _can_merge(other):
             return NotImplemented
         self.check_alike(other)
         with holding(self, other):
@@ -350,7 +361,7 @@ class Detector(ABC):
         return whole
 
     def __ior__(self, other: Self) -> Self:
-        return self.merge(other) if isinstance(other, Detector) or hasattr(other, "parts") else NotImplemented
+        return self.merge(other) if _can_merge(other) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other is of the same kind and key and would be saved with the same content."""
@@ -598,6 +609,11 @@ class Detector(ABC):
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         return []
+
+
+def _can_merge(other: Any) -> bool:
+    """Return True for detectors, and for sketches, which a message refuses."""
+    return isinstance(other, Detector) or hasattr(other, "parts")
 
 
 def check_detector(other: Any, name: str) -> None:

@@ -6,7 +6,7 @@ parts, names the shapes of its arrays and builds a detector from them, by method
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -73,7 +73,7 @@ class Stored:
     digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
     window: Window | None
     sites: frozenset[str]
-    entries: list[Entry]  # counters of sites, windows and parts
+    entries: Sequence[Entry]  # counters of sites, windows and parts
     unlisted: bool  # True if some sites or counters were dropped to bound the header
     partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
     evidence: EvidenceKind | None  # its sample of pairs
@@ -159,8 +159,7 @@ def describe(reader: CubeReader, limit: int, classes: Classes) -> Stored:
         parts = _check_arrays(kinds, arrays, notes.evidence, classes)
     except FieldError as error:
         raise SketchFileError(f"header {error}", file=reader.name) from None
-    window, sites, entries, *flags = notes
-    stored = Stored(reader.name, reader.digest.hex(), window, sites, list(entries), *flags, parts)
+    stored = Stored(reader.name, reader.digest.hex(), *notes, parts)
     check_memory(stored.memory, limit, reader.name)
     return stored
 
@@ -173,7 +172,8 @@ def read_fields(header: Mapping[str, Any], classes: Classes) -> tuple[Notes, dic
             raise refuse(value, place, "an object")
         if "detector" not in value:
             raise FieldError(f"{place}.detector", "missing")
-        return _part_check(classes[one_of(*classes)(value["detector"], f"{place}.detector")])(value, place)
+        detector: Any = classes[one_of(*classes)(value["detector"], f"{place}.detector")]
+        return _part_check(detector)(value, place)
 
     notes, checked = read_notes(header, check_part)
     kinds: dict[Part, Kind] = {}

@@ -22,6 +22,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
 from superhosts.core.units import SECOND, format_duration, parse_duration
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.localrows import LocalRows
@@ -30,7 +31,7 @@ from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.windows.jumps import Jump
+from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 
@@ -62,9 +63,9 @@ class EdgeCounters:
 
 def check_settings(settings: Settings) -> Settings:
     """Refuse settings whose sketches a hub cannot merge. Fleets report super hosts alone, unless asked otherwise."""
-    if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
-        able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
-        raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
+    if not issubclass(settings.kind, ColumnSketch):
+        able = [name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)]
+        raise UsageError(f"--detector {settings.kind.name}: a hub merges {', '.join(able)}")
     if settings.by != "address":
         raise UsageError(
             f"--by {settings.by}: a hub merges hosts that are addresses or prefixes; scan and watch take it"

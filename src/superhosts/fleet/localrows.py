@@ -22,7 +22,7 @@ from superhosts.fleet.receipts import Say
 from superhosts.output.base import Destination, Report
 from superhosts.output.fanout import Destinations
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.sketch.evidence.patterns import judge_of
 
 MAX_WAITING = 100  # reports

@@ -28,7 +28,7 @@ from superhosts.fleet.parcels import site_of
 from superhosts.fleet.report import HubReport, Members, Reporter
 from superhosts.fleet.store import WindowStore
 from superhosts.fleet.windowledger import WindowIssue, WindowLedgers
-from superhosts.pipeline.panes import PaneQueue
+from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 

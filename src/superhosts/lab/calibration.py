@@ -13,10 +13,10 @@ from superhosts.core.defaults import THRESHOLD
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, named
 from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.columnsketch import Fill, ThresholdWarning
+from superhosts.detectors.columnsketch import Fill
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.plan import Population, Prediction, counted_population, predict
-from superhosts.errors import UsageError
+from superhosts.errors import ThresholdWarning, UsageError
 from superhosts.lab.panel import Makers, Panels
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
 from superhosts.pipeline.scan import Scan

@@ -12,12 +12,11 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.text import counted
 from superhosts.core.units import parse_count, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.detector import Detector
 from superhosts.errors import InputError
 from superhosts.lab.entrants import SharedSettings, choose
 from superhosts.lab.experiment import Mean, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
 from superhosts.lab.own import MakeOwn
-from superhosts.lab.panel import Makers, Panels
+from superhosts.lab.panel import Contestant, Makers, Panels
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import Name, open_inputs
@@ -156,8 +155,8 @@ def shared_settings(threshold: float, memory: str | int | None, device: str, tra
 
 
 def comparing_run(
-    sources: Sequence[Any], settings: Settings, makers: Makers[Detector], **events: Any
-) -> tuple[Scan, Panels[Detector]]:
+    sources: Sequence[Any], settings: Settings, makers: Makers[Contestant], **events: Any
+) -> tuple[Scan, Panels[Contestant]]:
     """Return a run whose sketches are panels of detectors, and the panels. `events` are those of `Scan`."""
     panels = Panels(lambda _bits: makers, settings)
     return Scan(sources, settings, RunOptions(find=False), make_detector=panels.make, **events), panels

@@ -13,7 +13,9 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.lab.lineup import ENTRANTS, Entrant
 from superhosts.lab.own import Adapted, MakeOwn, load_class, name_of
-from superhosts.lab.panel import Make
+from superhosts.lab.panel import Contestant, Make
+from superhosts.lab.rivals import RIVALS
+from superhosts.lab.rivals.base import Rival
 
 
 class SharedSettings(NamedTuple):
@@ -26,21 +28,23 @@ class SharedSettings(NamedTuple):
     key: bytes | None = None  # None: that of the environment, else the public one
 
 
-def _make(entrant: Entrant, shared: SharedSettings) -> Detector:
-    kind = DETECTORS[entrant.detector]
-    arguments: dict[str, Any] = {"key": shared.key, "device": shared.device if kind.runs_on_gpu else "cpu"}
+def _make(entrant: Entrant, shared: SharedSettings) -> Contestant:
+    kind: type[Detector] | type[Rival] = (RIVALS | DETECTORS)[entrant.detector]
+    rival = kind if issubclass(kind, Rival) else None
+    device = "cpu" if rival is not None and not rival.runs_on_gpu else shared.device
+    arguments: dict[str, Any] = {"key": shared.key, "device": device}
     if shared.memory is not None:
         arguments["memory"] = shared.memory
     if entrant.planned:
         arguments["flows"] = shared.flows
-    if entrant.planned or kind.wants_threshold:
+    if entrant.planned or (rival is not None and rival.wants_threshold):
         arguments["threshold"] = shared.threshold
     return kind(**arguments, **entrant.arguments)
 
 
 def choose(
     detectors: Iterable[str | MakeOwn], shared: SharedSettings, on_left_out: Callable[[str, str], None] | None = None
-) -> dict[str, Make[Detector]]:
+) -> dict[str, Make[Contestant]]:
     """Return functions that make detectors, by the names that tables show; no detector means all of `ENTRANTS`.
 
     A detector is a name of `ENTRANTS`, a class of one's own (`own.py`), or module:Class. One that these settings rule
@@ -62,7 +66,7 @@ def choose(
             raise UsageError(f"{setting('detector', each)}: {known}")
     wanted = wanted or list(ENTRANTS)
     given = {"threshold": shared.threshold, "memory": None if shared.memory is None else parse_size(shared.memory)}
-    makers: dict[str, Make[Detector]] = {
+    makers: dict[str, Make[Contestant]] = {
         name: partial(Adapted, own[name], given) if name in own else partial(_make, ENTRANTS[name], shared)
         for name in wanted
     }
@@ -79,7 +83,7 @@ def choose(
     return makers
 
 
-def _reason(name: str, make: Make[Detector], shared: SharedSettings, wanted: list[str]) -> str | None:
+def _reason(name: str, make: Make[Contestant], shared: SharedSettings, wanted: list[str]) -> str | None:
     """Return why a detector cannot take part; None if it can."""
     if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows

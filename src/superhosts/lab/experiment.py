@@ -11,8 +11,7 @@ from typing import Any
 from superhosts.core.text import setting
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
-from superhosts.detectors.detector import Detector
-from superhosts.lab.panel import Makers, Outcome, Panel, Panels
+from superhosts.lab.panel import Contestant, Makers, Outcome, Panel, Panels
 from superhosts.lab.scores import known
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
@@ -73,7 +72,7 @@ def make_row(window: str, outcome: Outcome, memory: int | None = None) -> Row:
 
 
 def on_synthetic(
-    traffic: Traffic, makers: Makers[Detector], threshold: float, on_window: Callable[[int], None] | None = None
+    traffic: Traffic, makers: Makers[Contestant], threshold: float, on_window: Callable[[int], None] | None = None
 ) -> Iterator[tuple[str, list[Outcome]]]:
     """Run over synthetic windows, packets in trains as on a link; yield each window's time and outcomes."""
     panel = Panel(makers)
@@ -91,7 +90,7 @@ def on_synthetic(
         panel.clear()
 
 
-def on_inputs(run: Scan, panels: Panels[Detector], threshold: float) -> Iterator[tuple[str, list[Outcome]]]:
+def on_inputs(run: Scan, panels: Panels[Contestant], threshold: float) -> Iterator[tuple[str, list[Outcome]]]:
     """Compare detectors over inputs, those of the run's panels; yield each window's time and outcomes."""
     panels.warm_up(threshold)
     for window, panel in panels.of(run):

@@ -27,20 +27,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.pairs import Addresses, format_for
+from superhosts.core.pairs import Addresses
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, setting
-from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kind import Kind
-from superhosts.detectors.stored import Place
 from superhosts.errors import UsageError
 from superhosts.lab.scores import Estimates, Truth
 
@@ -93,17 +89,11 @@ def name_of(make: MakeOwn) -> str:
     return f"{getattr(make, '__module__', '?')}:{getattr(make, '__qualname__', type(make).__qualname__)}"
 
 
-class Adapted(Detector):
-    """Somebody else's detector as one of this package, for a comparison: it cannot be saved or merged."""
-
-    name = "own"
-    runs_on_gpu = False
-    broken_laws = frozenset({"merge", "file"})
+class Adapted:
+    """Somebody else's detector with the verbs of a comparison: what it returns is checked and made a result."""
 
     def __init__(self, make: MakeOwn, given: Mapping[str, Any]) -> None:
         self.title = name_of(make)
-        self.threads = 1
-        self.format = format_for(32)
         self._make = make
         self._given = {name: value for name, value in given.items() if name in self._taken()}
         self._own = self._new()
@@ -130,11 +120,13 @@ class Adapted(Detector):
         with _blaming(f"{self.title}()"):
             return self._make(**self._given)
 
-    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Add a batch of pairs."""
         with _blaming(f"{self.title}.update"):
             self._own.update(np.asarray(hosts, np.uint32), np.asarray(peers, np.uint32))
 
-    def _super_hosts(self, threshold: float) -> SuperHosts:
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return what the detector reports, as a result."""
         verb = f"{self.title}.super_hosts"
         with _blaming(verb):
             found = self._own.super_hosts(threshold)
@@ -155,51 +147,18 @@ class Adapted(Detector):
         none = np.full(int(right.sum()), np.nan)
         return Estimates(true[right], found.peers[right], none, none, np.zeros(len(none), np.bool_))
 
-    def _clear(self) -> None:
+    def flush(self) -> None:
+        """Do nothing: a batch counts as written when `update` returns."""
+
+    def clear(self) -> None:
+        """Begin with a new object."""
         self._own = self._new()
 
-    def _memory(self) -> int:
+    @property
+    def memory(self) -> int:
+        """Bytes that the object says it has; 0 if it does not say."""
         memory = getattr(self._own, "memory", 0)
         return int(memory) if isinstance(memory, int | np.integer) else 0
-
-    # A comparison does not use the rest.
-
-    def header(self) -> dict[str, Any]:
-        """Not available."""
-        self._refuse()
-
-    def _merge(self, other: Self) -> None:
-        self._refuse()
-
-    def _top(self, count: int) -> SuperHosts:
-        self._refuse()
-
-    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
-        self._refuse()
-
-    def _arrays(self) -> Arrays:
-        self._refuse()
-
-    def _load_arrays(self, arrays: Arrays) -> None:
-        self._refuse()
-
-    @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Not available."""
-        raise UsageError("a detector of one's own cannot be loaded")
-
-    @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return nothing."""
-        return {}
-
-    @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return nothing."""
-        return 0
-
-    def _refuse(self) -> NoReturn:
-        raise UsageError(f"{self.title}: a detector of one's own is only for comparisons")
 
 
 class _blaming:  # noqa: N801 - reads as a verb

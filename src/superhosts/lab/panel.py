@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from superhosts.core.pairs import Addresses, Part, Window
 from superhosts.core.results import SuperHosts
+from superhosts.cubefile.header import WrittenPart, compose_header, write_parts
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.lock import locked
 from superhosts.lab.own import Adapted
+from superhosts.lab.rivals.base import Rival
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -28,7 +28,8 @@ WARM = 1000  # hosts of a first, untimed update
 MOST_WARM = 1 << 17  # peers of its largest host
 RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
-Compared = TypeVar("Compared", bound=Detector)
+Contestant = Detector | Rival | Adapted
+Compared = TypeVar("Compared", bound=Contestant)
 Make = Callable[[], Compared]
 Makers = Mapping[str, Callable[[], Compared]]  # by the names that tables show
 
@@ -43,7 +44,7 @@ class Outcome(NamedTuple):
     update_seconds: float
     restore_seconds: float  # the best of a few
     memory: int
-    wire: int  # bytes of its .cube file
+    wire: int  # bytes of its .cube file, or of such a file with the arrays of a rival
     flows: int = 0  # distinct pairs of the window
 
 
@@ -114,12 +115,12 @@ class Panel(Exact, Generic[Compared]):
             update_seconds=self.seconds[name],
             restore_seconds=min(runs),
             memory=detector.memory,
-            wire=0 if isinstance(detector, Adapted) else wire_size(detector),
+            wire=wire_size(detector),
             flows=truth.pairs,
         )
 
     @staticmethod
-    def _estimates(detector: Detector, truth: Truth, threshold: float, found: SuperHosts) -> Estimates:
+    def _estimates(detector: Contestant, truth: Truth, threshold: float, found: SuperHosts) -> Estimates:
         if isinstance(detector, Adapted):
             return detector.estimates(truth, threshold, found)
         return ask_all(detector, truth, threshold)
@@ -147,9 +148,9 @@ class Panels(Generic[Compared]):
         """Return the panel of a part of a new window."""
         host = self._settings.host_format(part)
         panel = Panel(self._makers(host.key_bits), host.key_bits)
-        everybody: list[Detector] = [panel, *panel.detectors.values()]
-        for detector in everybody:
-            detector.format = host
+        for detector in (panel, *panel.detectors.values()):
+            if isinstance(detector, Detector):
+                detector.format = host
         self._open[id(panel)] = panel
         return panel
 
@@ -160,13 +161,14 @@ class Panels(Generic[Compared]):
                 yield result.window, self._open.pop(id(detector))
 
 
-def wire_size(detector: Detector) -> int:
-    """Return the bytes of a detector's .cube file."""
-    handle, name = tempfile.mkstemp(suffix=".cube")
-    os.close(handle)
-    path = Path(name)
-    try:
-        Sketch.of(detector).save(path)
-        return path.stat().st_size
-    finally:
-        path.unlink()
+def wire_size(detector: Contestant) -> int:
+    """Return the bytes to send: a .cube file, or one with the arrays of a rival; 0 if nobody knows them."""
+    if isinstance(detector, Adapted):
+        return 0
+    with tempfile.TemporaryFile() as file:
+        if isinstance(detector, Rival):
+            parts = [WrittenPart(Part(), {}, detector.arrays())]
+            write_parts(file, compose_header(parts), parts)
+        else:
+            Sketch.of(detector).save(file)
+        return file.tell()

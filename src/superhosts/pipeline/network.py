@@ -6,19 +6,23 @@ source equals their destination are dropped and counted. Without inner prefixes 
 addresses are never hosts, but they remain peers of other hosts. So are multicast, broadcast and unspecified addresses,
 inner or not, unless they are kept; ends that are left out for this reason are counted. Peers are always full addresses,
 even when hosts are prefixes.
+
+Compiled loops do it. Nearly every run counts addresses of all packets (`make_pairs`). Where protocols, ports or
+contacts matter, packets are chosen first (`choose`), and `make_port_pairs` puts ports into peers or hosts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
-from superhosts.core.lens import PLAIN_LENS, Lens
+from superhosts.core.lens import PLAIN_LENS, Allowed, Lens
 from superhosts.core.pairs import (
     ANSWERED,
     ANSWERS,
@@ -38,10 +42,12 @@ from superhosts.core.pairs import (
 )
 from superhosts.core.prefixes import (
     SPECIAL_NETWORKS,
+    Flags,
     OutsideSample,
     PrefixTable,
     inside,
     make_table,
+    mark_inside,
     mark_special,
     parse_networks,
     tables_of_some,
@@ -50,8 +56,9 @@ from superhosts.core.prefixes import (
 from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
+from superhosts.jit.cache import compiled
 from superhosts.jit.pool import Lender
-from superhosts.pipeline.pairmaking import Choice, PortUse, Rule, choose, find_hosts, make_pairs, make_port_pairs
+from superhosts.sources.base import SourceCounters
 
 SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
@@ -59,23 +66,260 @@ LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
 # The marks of packets that count for a contact (packetdetails.py)
 MARKS = {"": 0, "opened": OPENED, "answered": ANSWERS | ANSWERED}
+BLOCK = 1024  # packets whose flags are in a core's cache together
+Ports = NDArray[np.uint16]
+
+_ZERO = np.uint64(0)
+_PORT = np.uint64(0xFFFF)
+_SRC_PORT = np.uint64(SRC_PORT_SHIFT)
+_PROTOCOL = np.uint64(PROTOCOL_SHIFT)
+_HAS_PROTOCOL, _HAS_PORTS, _ANSWERS = np.uint64(HAS_PROTOCOL), np.uint64(HAS_PORTS), np.uint64(ANSWERS)
+_CONTACTS = np.uint64(OPENED | ANSWERS | ANSWERED)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: ports end up in all bits
+
+
+class Rule(NamedTuple):
+    """Which end of a packet becomes a host. Flags are integers for the compiler."""
+
+    outer: int  # 1: the outer end is the host
+    sent: int  # 1: include hosts that sent the packet
+    received: int  # 1: include hosts that received the packet
+    all_inner: int  # 1: there are no inner prefixes
+    exclusions: int  # 1: some hosts are excluded
+    drops_special: int  # 1: multicast, broadcast and unspecified addresses are no hosts
+    mask_high: int  # mask of an IPv6 host, high word; or of an IPv4 host
+    mask_low: int  # mask of an IPv6 host, low word
+
+
+@compiled
+def find_hosts(
+    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
+) -> tuple[Flags, Flags, int, int, int]:
+    """Return for every packet 1 if its source is a host, and 1 if its destination is.
+
+    Return also the number of packets without an inner end, the number with equal ends, and the number of special ends
+    that would be hosts otherwise.
+    """
+    n = len(src)
+    sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
+    inner_src, inner_dst = np.ones(BLOCK, np.uint8), np.ones(BLOCK, np.uint8)
+    counts, marked = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
+    left_out = 0
+    outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
+    differing, counted = np.uint32(0), np.uint32(0)
+    for start in range(0, n, BLOCK):  # in loops so simple that they run in vector registers
+        left, right = src[start : start + BLOCK], dst[start : start + BLOCK]
+        size = len(left)
+        if rule.all_inner == 0:
+            mark_inside(left, inner, inner_src)
+            mark_inside(right, inner, inner_dst)
+        for i in range(size):
+            if src.ndim == 1:
+                counts[i] = left[i] != right[i]
+            else:
+                counts[i] = (left[i, 0] != right[i, 0]) | (left[i, 1] != right[i, 1])
+        for i in range(size):
+            differing = np.uint32(differing + np.uint32(counts[i]))
+        for i in range(size):
+            counts[i] &= inner_src[i] | inner_dst[i]
+        for i in range(size):
+            counted = np.uint32(counted + np.uint32(counts[i]))
+        from_here, to_here = sources[start : start + size], targets[start : start + size]
+        for i in range(size):
+            from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
+        for i in range(size):
+            to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
+        if rule.exclusions == 1:  # first: an excluded end is no host, special or not
+            mark_inside(left, excluded, marked)
+            _leave_out(from_here, marked)
+            mark_inside(right, excluded, marked)
+            _leave_out(to_here, marked)
+        if rule.drops_special == 1:
+            if mark_special(left, marked):
+                left_out += _leave_out(from_here, marked)
+            if mark_special(right, marked):
+                left_out += _leave_out(to_here, marked)
+    return sources, targets, int(differing) - int(counted), n - int(differing), left_out
+
+
+@compiled
+def _leave_out(hosts: Flags, marked: Flags) -> int:
+    """Clear the flags of hosts whose addresses are marked; return how many these are."""
+    count = np.uint32(0)
+    for i in range(len(hosts)):
+        count = np.uint32(count + np.uint32(hosts[i] & marked[i]))
+    for i in range(len(hosts)):
+        hosts[i] &= marked[i] ^ np.uint8(1)
+    return int(count)
+
+
+@compiled
+def make_pairs(
+    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule, pairs: tuple[Any, Any]
+) -> tuple[int, int, int, int]:
+    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `find_hosts`.
+
+    The columns have room for two pairs of each packet, and one more. Which end of a packet is a host is as good as
+    random, so a branch would be mispredicted. Every packet is written twice instead, and the next one overwrites what
+    does not count.
+    """
+    hosts, peers = pairs
+    sources, targets, ignored, same, left_out = find_hosts(src, dst, inner, excluded, rule)
+    count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
+    if src.ndim == 1:
+        mask = np.uint32(rule.mask_high)
+        for i in range(len(src)):
+            hosts[count], peers[count] = src[i] & mask, dst[i]
+            count += np.uint64(sources[i])
+            hosts[count], peers[count] = dst[i] & mask, src[i]
+            count += np.uint64(targets[i])
+    else:
+        for i in range(len(src)):
+            hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
+            peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
+            count += np.uint64(sources[i])
+            hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
+            peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
+            count += np.uint64(targets[i])
+    return int(count), ignored, same, left_out
+
+
+class Choice(NamedTuple):
+    """Which packets of a part count."""
+
+    marks: np.uint64  # one of these bits of the details must be set; 0: all packets count
+    needs_ports: int  # 1: packets without ports do not count
+    by_protocol: int  # 1: only the protocols of the filter count
+    by_port: int  # 1: only packets with one of its ports count
+
+
+@compiled
+def choose(
+    src: Addresses,
+    dst: Addresses,
+    details: Details,
+    choice: Choice,
+    allowed: Allowed,
+    out: tuple[Addresses, Addresses, Ports],
+) -> tuple[int, int, int, int]:
+    """Write the ends and the port of the packets that count; return their number, and of three kinds that do not.
+
+    These are packets that lack what is needed to know, packets that the filter stops, and, where contacts matter,
+    packets that neither open nor answer. An answer is written with its ends turned round, so that its source is who
+    opened, and its port the one that was asked.
+    """
+    new_src, new_dst, ports = out
+    marks, protocols, open_ports = choice.marks, allowed.protocols, allowed.ports
+    count, unknown, stopped, idle = np.uint64(0), 0, 0, 0
+    for i in range(len(details)):
+        detail = details[i]
+        if choice.by_protocol == 1:
+            if detail & _HAS_PROTOCOL == _ZERO:
+                unknown += 1
+                continue
+            if protocols[(detail >> _PROTOCOL) & np.uint64(0xFF)] == 0:
+                stopped += 1
+                continue
+        to, from_ = detail & _PORT, (detail >> _SRC_PORT) & _PORT
+        if detail & _HAS_PORTS == _ZERO:
+            if choice.by_port == 1 or choice.needs_ports == 1:
+                unknown += 1
+                continue
+        elif choice.by_port == 1 and open_ports[to] == 0 and open_ports[from_] == 0:
+            stopped += 1
+            continue
+        chosen = marks == _ZERO or detail & marks != _ZERO
+        turned = detail & marks & _ANSWERS != _ZERO
+        if src.ndim == 1:
+            new_src[count], new_dst[count] = (dst[i], src[i]) if turned else (src[i], dst[i])
+        else:
+            for word in range(2):
+                new_src[count, word] = dst[i, word] if turned else src[i, word]
+                new_dst[count, word] = src[i, word] if turned else dst[i, word]
+        ports[count] = from_ if turned else to
+        count += np.uint64(chosen)
+        idle += detail & _CONTACTS == _ZERO
+    return int(count), unknown, stopped, idle if marks != _ZERO else 0
+
+
+class PortUse(NamedTuple):
+    """Where ports go."""
+
+    of_hosts: int  # 1: a host is an address with a port
+    of_peers: int  # 1: a peer is an address with a port
+    alone: int  # 1: a peer is a port
+
+
+@compiled
+def make_port_pairs(
+    src: Addresses,
+    dst: Addresses,
+    ports: Ports,
+    tables: tuple[PrefixTable, PrefixTable],
+    rule: Rule,
+    use: PortUse,
+    pairs: tuple[Any, Any],
+) -> tuple[int, int, int, int]:
+    """Do what `make_pairs` does, with ports in the peers or the hosts.
+
+    A peer of IPv6 with a port would have 144 bits: the port is spread over the low word, where nobody meets another
+    peer by chance.
+    """
+    hosts, peers = pairs
+    sources, targets, ignored, same, left_out = find_hosts(src, dst, tables[0], tables[1], rule)
+    count = np.uint64(0)
+    for i in range(len(src)):
+        port = np.uint64(ports[i])
+        for end in range(2):
+            if src.ndim == 1:
+                host = np.uint64((dst[i] if end else src[i]) & np.uint32(rule.mask_high))
+                peer = np.uint64(src[i] if end else dst[i])
+                if use.of_hosts == 1:
+                    host = host << np.uint64(16) | port
+                if use.of_peers == 1:
+                    peer = peer << np.uint64(16) | port
+                hosts[count], peers[count] = host, port if use.alone == 1 else peer
+            else:
+                high, low = (dst[i, 0], dst[i, 1]) if end else (src[i, 0], src[i, 1])
+                hosts[count, 0], hosts[count, 1] = high & rule.mask_high, low & rule.mask_low
+                if use.of_hosts == 1:
+                    hosts[count, 1] |= port
+                high, low = (src[i, 0], src[i, 1]) if end else (dst[i, 0], dst[i, 1])
+                if use.of_peers == 1:
+                    low += (port + np.uint64(1)) * _SPREAD
+                if use.alone == 1:
+                    high, low = _ZERO, port
+                peers[count, 0], peers[count, 1] = high, low
+            count += np.uint64(targets[i] if end else sources[i])
+    return int(count), ignored, same, left_out
 
 
 @dataclass
-class NetworkCounters:
-    """Packets that yielded no pair, by reason, and ends of packets that would be hosts but for their address."""
+class Counters(SourceCounters):
+    """Packets of a run, and those that did not become pairs, by reason."""
 
     no_inner_end: int = 0
     same_ends: int = 0
-    special_ends: int = 0  # of multicast, broadcast or unspecified addresses
-    unknown_details: int = 0  # the protocol or the ports that are asked for are not known
+    special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses
     filtered: int = 0  # of other protocols or ports than those asked for
-    no_contact: int = 0  # neither open a conversation nor answer, where only those count
+    unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
+    no_contact: int = 0  # packets that neither open a conversation nor answer, where only those count
+    skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
+    outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
+    late: int = 0
+    stray: int = 0
+    repeated: int = 0  # packets of windows that were done before this run
+    unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
+    pairs: int = 0  # (host, peer) pairs, repeats included
+    revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
+    unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
+    skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
 
-    def add(self, other: NetworkCounters) -> None:
-        """Add the counts of another one."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+    def add(self, other: SourceCounters) -> None:
+        """Add the counts of an input, or of a share of packets."""
+        for each in fields(other):
+            if value := getattr(other, each.name):
+                setattr(self, each.name, getattr(self, each.name) + value)
 
 
 def shares_of(batch: PacketBatch, size: int) -> list[PacketBatch]:
@@ -115,7 +359,7 @@ class Network:
         self.lens = lens
         self._hosts_with_inner = tables_of_some(inner_networks, self.host_bits)
         self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
-        self.counters = NetworkCounters()
+        self.counters = Counters()
         self.outside = OutsideSample()
         self._rules: dict[Part, Rule] = {}
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
@@ -134,15 +378,13 @@ class Network:
         return found
 
     @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
-    def _find_pairs(
-        self, batch: PacketBatch, parts: Sequence[Part]
-    ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
+    def _find_pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> tuple[list[tuple[Part, PairBatch]], Counters]:
         """Return the pairs of each part of the family, and how many packets yield none."""
         chosen = [part for part in parts if part.family == batch.family]
         if self.lens.needs_details or any(part.contact for part in chosen):
             return self._find_detailed(batch, chosen)
         inner, excluded = self.inner[batch.family], self.excluded[batch.family]
-        result, counts = [], NetworkCounters()
+        result, counts = [], Counters()
         both = any(part.direction == "any" for part in chosen)  # such parts have the hosts of the other directions, too
         for number, part in enumerate(chosen):
             rule = self._rule(part)
@@ -158,12 +400,12 @@ class Network:
 
     def _find_detailed(
         self, batch: PacketBatch, parts: Sequence[Part]
-    ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
+    ) -> tuple[list[tuple[Part, PairBatch]], Counters]:
         """Do the same where protocols, ports or contacts matter."""
         details = np.zeros(len(batch), np.uint64) if batch.details is None else batch.details
         lens, tables = self.lens, (self.inner[batch.family], self.excluded[batch.family])
         use = PortUse(int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports"))
-        result, counts = [], NetworkCounters()
+        result, counts = [], Counters()
         for number, part in enumerate(parts):
             choice = Choice(
                 np.uint64(MARKS[part.contact]),
@@ -250,8 +492,8 @@ class Network:
                 all_inner=int(self.all_inner),
                 exclusions=int(len(self.excluded[part.family].low) > 0),
                 drops_special=int(self.drops_special),
-                mask_high=np.uint64(mask >> 64),  # type: ignore[arg-type]
-                mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
+                mask_high=np.uint64(mask >> 64),
+                mask_low=np.uint64(mask & (1 << 64) - 1),
             )
         return self._rules[part]
 

@@ -1,6 +1,6 @@
 """A run over inputs: sources → windows → pairs → detectors → super hosts, with its counters.
 
-Inputs are ordered by their first packet and read side by side where they overlap in time (interleaving.py), so that any
+Inputs are ordered by their first packet and read side by side where they overlap in time (interleaver.py), so that any
 order and any split of a capture gives the same result.
 
 A sensor that runs for months sets a `grace`: live inputs do not wait for each other, a clock closes windows when
@@ -10,72 +10,95 @@ traffic stops or is slow, and empty windows are yielded, too, as a sign of life.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from superhosts.core import defaults
 from superhosts.core.pairs import Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
-from superhosts.core.units import format_size, parse_duration, parse_size
+from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
+from superhosts.detectors.detector import Detector
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pipeline.ahead import SlidingAhead
-from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
-from superhosts.pipeline.interleaving import Interleaving
-from superhosts.pipeline.run_options import RunOptions as RunOptions
-from superhosts.pipeline.second_reading import SecondReading
+from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
+from superhosts.pipeline.interleaver import Interleaver
+from superhosts.pipeline.network import Counters as Counters
+from superhosts.pipeline.secondpass import SecondPass
 from superhosts.pipeline.settings import Settings
-from superhosts.pipeline.sliding import SlidingPanes
-from superhosts.pipeline.windows.events import Event, Piece, PutOff
-from superhosts.pipeline.windows.jumps import Jump
-from superhosts.pipeline.windows.tumbling import TumblingWindows
-from superhosts.sources.base import Source, Stopped, input_border
-from superhosts.sources.readers import Following
+from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
+from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows
+from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
+from superhosts.sources.open import open_inputs
+from superhosts.sources.readers import Clock, Following
+from superhosts.sources.tables.mapping import as_map
+from superhosts.sources.tables.options import TableOptions
 
-CROWDED = (
-    "a window had so many conversations that some of those that were opened may have been taken for answers; take "
-    "shorter windows"
-)
+Name = str | Path
+GRACE = parse_duration(defaults.GRACE) / SECOND
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run treats time and its end; what it looks for is in `Settings`.
+
+    With a grace a window may also come twice: files open windows again as with `reopens`, and live inputs do after a
+    clock was set back, which `Scan.on_jump` reports. With `clock_only` neither happens: the clock closes windows of
+    live inputs, none of them empty, and inputs wait for each other for the grace.
+    """
+
+    grace: float | None = None  # seconds after which the clock closes windows of live inputs
+    clock_only: bool = False  # not a sensor that runs for months: packets in order of time matter more than speed
+    resume_from: int | None = None  # windows that end at or before this time are done
+    find: bool = True  # look for super hosts in each window; without it only sketches are made
+    reopens: bool = False  # late packets open their window again, which then comes twice: its sketches are to be merged
+    revises: bool = False  # windows that lack late packets are read again in the end and yielded whole (files only)
+    joins_short: bool = False  # inputs that end, and are together shorter than a window, are one window
+    keeps_sketches: bool = True  # or a window's sketch is freed when the next window comes
+    leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
+    clock: Clock = time.monotonic  # any steady one, in seconds
+    wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
+    pace: Pace = PACE
+    limits: Limits = LIMITS
+
+    @property
+    def is_sensor(self) -> bool:
+        """True for a sensor: it yields empty windows, too, and follows the packets' clock when that is set."""
+        return self.grace is not None and not self.clock_only
+
+
+def scan_options(
+    sources: Sequence[Source],
+    settings: Settings,
+    *,
+    joins_short: bool,
+    grace: float = GRACE,
+    keeps_sketches: bool = True,
+) -> RunOptions:
+    """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined.
+
+    Short inputs are not joined under a limit of memory, because that takes the sketches of two windows at once, nor if
+    it matters who opened, because that is decided window by window.
+    """
+    live = any(source.live for source in sources)
+    can_join = "merge" not in settings.kind.broken_laws and settings.memory_total is None
+    can_join = can_join and not settings.has_contacts
+    return RunOptions(
+        grace=grace if live and settings.window != "all" else None,
+        clock_only=True,
+        revises=True,
+        keeps_sketches=keeps_sketches,
+        joins_short=joins_short and can_join and not live and settings.window != "all",
+    )
+
+
+CROWDED = "too many conversations in one window: some requests may be counted as replies; use a shorter --window"
 GAPS = 12  # most empty windows yielded for a gap, which may last years: a hub forgets a site after as many silent ones
-
-
-@dataclass
-class Counters:
-    """Packets of the whole scan, and those that did not become pairs, by reason."""
-
-    packets: int = 0
-    ipv4: int = 0
-    ipv6: int = 0
-    not_ip: int = 0
-    truncated: int = 0
-    unsupported_link: int = 0  # packets of interfaces whose kind of frames cannot be read
-    rows: int = 0  # those of the packets that are rows of tables
-    bad_rows: int = 0  # rows without two addresses of one family, or without a time
-    skipped_records: int = 0  # of logs: other events, which are no rows
-    records: int = 0  # those of the packets that are records of flow exports
-    exports: list[dict[str, Any]] = field(default_factory=list)  # the status of each input of flow exports
-    no_inner_end: int = 0
-    same_ends: int = 0
-    special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses
-    late: int = 0
-    stray: int = 0
-    repeated: int = 0  # packets of windows that were done before this run
-    revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
-    skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
-    unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
-    filtered: int = 0  # of other protocols or ports than those asked for
-    unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
-    no_contact: int = 0  # packets that neither open a conversation nor answer, where only those count
-    skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
-    outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
-    pairs: int = 0  # (host, peer) pairs, repeats included
-    truncated_files: int = 0  # inputs whose end is missing
-    drops: int = 0  # packets that live captures have lost, besides those read
-    unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
-    warnings: list[str] = field(default_factory=list)
 
 
 class Results:
@@ -183,8 +206,14 @@ class Scan:
             limits=options.limits,
         )
         live = any(source.live for source in self.sources)
-        self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
-        self._builder.sorts, self._builder.sampling = settings.has_contacts and len(self.sources) > 1, sampling
+        self._builder = WindowBuilder(
+            settings,
+            self._make_detector,
+            find=options.find,
+            gathers=1 if live else None,
+            sorts=settings.has_contacts and len(self.sources) > 1,
+            sampling=sampling,
+        )
         self._sliding = self._slide(self._builder) if slides else None
         self._ahead: SlidingAhead | None = None
         if self._sliding is not None and not live:
@@ -192,7 +221,7 @@ class Scan:
         self._selected: tuple[float | None, int | None] | None = None  # what `select` asks for, until it is so
         self._last_pane: int | None = None
         self._following: Following | None = None
-        self._interleaving: Interleaving | None = None
+        self._interleaver: Interleaver | None = None
         self._revised = 0
         self._taken = 0  # packets that the windows have got
         self._has_begun = False
@@ -214,7 +243,7 @@ class Scan:
         reached = f" ({counted(packets, 'packet')}, {counted(pairs, 'pair')})" if self._has_begun else ""
         memory = settings.geometry or format_size(parse_size(settings.memory))
         slide = f" by {settings.slide}" if settings.slides else ""
-        words = [inputs, f"window {settings.window}{slide}", f"{settings.detector} {memory}", settings.device]
+        words = [inputs, f"window {settings.window}{slide}", f"{settings.kind.name} {memory}", settings.device]
         return f"<Scan: {', '.join(words)}; {state}{reached}>"
 
     @property
@@ -225,17 +254,12 @@ class Scan:
             total.repeated, total.revised = self._windows.repeated, self._revised
             total.unrevised = len(self._windows.put_off)
             total.skipped_windows = 0 if self._sliding is None else self._sliding.skipped
-        for source in self.sources if self._interleaving is None else self._interleaving.begun():
-            for name, value in asdict(source.counters).items():
-                if name == "warnings":
-                    total.warnings += value
-                else:
-                    setattr(total, name, getattr(total, name) + value)
+        for source in self.sources if self._interleaver is None else self._interleaver.begun():
+            total.add(source.counters)
         if self._stopping:
             total.unused = total.ipv4 + total.ipv6 - self._taken
         total.pairs = self._builder.pairs
-        for name, value in vars(self._builder.network.counters).items():
-            setattr(total, name, value)
+        total.add(self._builder.network.counters)
         # Packets of which it is not known whether they open or answer do neither.
         unknown = min(self._builder.unknown_contact, total.no_contact)
         total.no_contact -= unknown
@@ -392,15 +416,15 @@ class Scan:
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
 
-    def _interleave(self) -> Interleaving:
-        self._interleaving = Interleaving(
+    def _interleave(self) -> Interleaver:
+        self._interleaver = Interleaver(
             self.sources,
             attempt=self._try,
             stopped=lambda: self._stopping,
             threads=self.settings.threads,
             pace=self._options.pace,
         )
-        return self._interleaving
+        return self._interleaver
 
     def _follow(self) -> Following:
         self._following = Following(
@@ -421,8 +445,8 @@ class Scan:
 
     def _reached(self) -> tuple[int, int]:
         """Return the bytes and packets read so far."""
-        if self._interleaving is not None:
-            return self._interleaving.reached()
+        if self._interleaver is not None:
+            return self._interleaver.reached()
         packets = sum(source.counters.packets for source in self.sources)
         return sum(source.position() for source in self.sources), packets
 
@@ -493,11 +517,16 @@ class Scan:
         # All is counted already. If it matters who opened, a window is put in order as a whole: its packets come file
         # by file.
         gathers = 1 << 62 if self.settings.has_contacts else None
-        builder = WindowBuilder(self.settings, self._make_detector, find=self._options.find, gathers=gathers)
-        builder.sorts = self.settings.has_contacts
+        builder = WindowBuilder(
+            self.settings,
+            self._make_detector,
+            find=self._options.find,
+            gathers=gathers,
+            sorts=self.settings.has_contacts,
+        )
         sliding = None if self._sliding is None else self._slide(builder)
         wanted = {near for index in late for near in range(index - panes + 1, index + panes)}
-        with closing(SecondReading(length, wanted, self._options.limits)) as second:
+        with closing(SecondPass(length, wanted, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():
@@ -531,7 +560,7 @@ class Scan:
                 yield result
             del result
 
-    def _read_again(self, source: Source, second: SecondReading) -> bool:
+    def _read_again(self, source: Source, second: SecondPass) -> bool:
         """Read an input a second time; False if the scan was stopped."""
         with input_border(source.name):
             again = source.again()
@@ -539,3 +568,141 @@ class Scan:
         if not self._stopping and again.counters.packets != source.counters.packets:
             raise InputError("changed between two readings", file=source.name)
         return not self._stopping
+
+
+def scan(
+    inputs: Name | Sequence[Name],
+    *,
+    inner: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    watch: str | Sequence[str] = "inner",
+    direction: str | Sequence[str] = "any",
+    threshold: float | None = None,
+    top: int | None = None,
+    window: str | None = None,
+    slide: str = "",
+    detector: str | type[Detector] = "cube",
+    memory: str | int = defaults.MEMORY,
+    geometry: str = "",
+    exact: bool | Literal["on", "off"] | None = None,
+    memory_total: str | int | None = None,
+    special: str = defaults.SPECIAL,
+    ipv4_prefix: int = defaults.IPV4_PREFIX,
+    ipv6_prefix: int = defaults.IPV6_PREFIX,
+    key: bytes | str | None = None,
+    site: str = "",
+    device: str = "auto",
+    threads: int | None = None,
+    peers: str | Sequence[str] = (),
+    count: str = "hosts",
+    by: str = "address",
+    proto: str | Sequence[str] = (),
+    port: str | int | Sequence[str | int] = (),
+    tunnels: str = "outer",
+    evidence: bool = False,
+    evidence_pairs: int = defaults.EVIDENCE_PAIRS,
+    families: Sequence[int] = (4, 6),
+    map: str | Mapping[str, object] | None = None,
+    format: str | None = None,
+    time: str = "record",
+    keep_sketch: bool = False,
+) -> Scan:
+    """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
+
+    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/open.py`).
+
+    Which hosts:
+
+    - `inner`: the prefixes of the monitored network ("10.0.0.0/8", "private", "@FILE"); without it every address is.
+    - `exclude`: prefixes whose packets do not count. `special`: "drop" multicast, broadcast and unspecified hosts, or
+      "keep" them.
+    - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
+    - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
+      ten hosts with the most peers, and all with 1024 or more.
+    - `peers`: "any" that the host exchanges packets with (the default), those to whom it "opened" a conversation, and
+      of these the ones that "answered" or left it "unanswered"; or several. direction="in": those who opened to it.
+    - `count`: distinct "hosts", destination "ports", or "host-ports" (both together). Ports are those that the host
+      opened, unless `peers` says otherwise. `by`: a host is an "address" (or prefix), or an "address-port": an address
+      with the destination port.
+    - `proto`, `port`: only packets of these protocols, or with one of these ports at either end.
+    - `tunnels`: which IP header of a tunnelled packet counts, the "outer" one, the "inner" one or "both".
+    - `evidence`: keep a sample of who talked to whom, at most `evidence_pairs` of each address family. Then
+      `window.verdict(row)` says what a host's peers look like: its pattern, the reason and a summary.
+    - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
+
+    How:
+
+    - `window`: a length like "5m", or "all" for one window. Without it, inputs that end and are together shorter than 5
+      minutes are one window; others have windows of 5 minutes. `slide`: windows overlap, and each begins this much
+      after the one before ("30s"; the window is a multiple of it).
+    - `detector`, `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit
+      (True, False, or None as the device decides). `memory_total`: the most memory that a scan may need.
+    - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
+    - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
+      they are unusual, the format where it is not recognised, and the time of a record that counts, its "start" or
+      "end", of flow exports also "export" or "received" ("record": the start, or received where exports are live).
+      Rows without a time need window="all".
+
+    A window's sketch (`window.sketch`) is freed when the next window comes, unless `keep_sketch`. Another loop over the
+    same scan reads the inputs again; of a pipe or standard input that is an error. A window of files far out of order
+    may come a second time, in the end, as `revision` 2: that is the whole of it.
+
+    >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
+    ...     for row in window:
+    ...         print(row.host, row.peers)
+    """
+    names = _names(inputs)
+    settings = Settings(
+        inner=_several(inner),
+        exclude=_several(exclude),
+        watch=_several(watch),
+        direction=_several(direction),
+        threshold=threshold,
+        top=top,
+        window=defaults.WINDOW if window is None else window,
+        slide=slide,
+        detector=detector,
+        memory=memory,
+        geometry=geometry,
+        exact=exact,
+        memory_total=memory_total,
+        special=special,
+        ipv4_prefix=ipv4_prefix,
+        ipv6_prefix=ipv6_prefix,
+        key=key,
+        site=site,
+        device=device,
+        threads=threads,
+        peers=_several(peers),
+        count=count,
+        by=by,
+        proto=_several(proto),
+        port=[str(each) for each in ((port,) if isinstance(port, str | int) else port)],
+        tunnels=tunnels,
+        evidence=evidence,
+        evidence_pairs=evidence_pairs,
+        families=families,
+    )
+    reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
+    sources = reopen()
+    options = scan_options(sources, settings, joins_short=window is None and not slide, keeps_sketches=keep_sketch)
+    return Scan(sources, settings, options, reopen=reopen)
+
+
+def _names(inputs: Any) -> list[Name]:
+    """Return the names of inputs; raise UsageError for tables, open files and whatever else is no name."""
+    is_several = isinstance(inputs, Iterable) and not isinstance(inputs, Name | bytes | Mapping)
+    # A data frame would yield the names of its columns.
+    has_names = is_several and not any(hasattr(inputs, each) for each in ("columns", "__arrow_c_stream__", "read"))
+    names = list(inputs) if has_names else [inputs]
+    if not names:
+        raise UsageError("scan: there is no input; pass at least one file, folder, pattern or URL")
+    for name in names:
+        if not isinstance(name, Name):
+            way = "pass names of files; a table goes to cube.update(table, host=…, peer=…)"
+            raise UsageError(f"scan: {type(name).__name__} is not the name of an input; {way}")
+    return names
+
+
+def _several(values: str | Sequence[str]) -> Sequence[str]:
+    return (values,) if isinstance(values, str) else values

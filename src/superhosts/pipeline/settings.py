@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from superhosts.core import defaults
-from superhosts.core.device import check_device, thread_count
+from superhosts.core.device import thread_count
 from superhosts.core.fields import NAME_RULE, is_name
 from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.lens import Lens, parse_ports, parse_protocols
@@ -17,14 +17,15 @@ from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, POR
 from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
+from superhosts.cubefile.header import LEAST_EVIDENCE, MOST_EVIDENCE
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
+from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.hostlist import on_cpu_only
+from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
-from superhosts.pipeline.panes import MORE_SKETCHES
 from superhosts.sketch.evidence import sample
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
@@ -46,6 +47,9 @@ LATER_FINGERPRINT = {
     "evidence_pairs": defaults.EVIDENCE_PAIRS,
 }
 MOST_PANES = 10_000  # of a window: each may take a sketch
+# Sketches in memory while windows overlap (sliding.py)
+MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
+MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open
 PEERS = ("any", *CONTACTS)
 BY = ("address", "address-port")
 
@@ -62,7 +66,7 @@ class Settings:
     top: int | None = None
     window: str = defaults.WINDOW
     slide: str = ""  # from one window to the next, where they overlap; empty: as long as the window
-    detector: str = "cube"
+    detector: str | type[Detector] = "cube"  # a name of the registry, or a class
     memory: str | int = defaults.MEMORY
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
     exact: bool | str | None = None  # (on, off) keep pairs exactly while they fit; None: as the detector decides
@@ -102,30 +106,29 @@ class Settings:
         if "outer" in self.watch and not self.inner:
             needs = f"{setting('watch', 'outer')} needs {option('inner')}"
             raise UsageError(f"{needs}, because without it every address is inner and no host is outer")
-        if self.detector not in DETECTORS:
+        if isinstance(self.detector, str) and self.detector not in DETECTORS:
             raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
-        kind = DETECTORS[self.detector]
+        kind = self.kind
         self._check_slide()
         if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS and 6 in self.families:
             asked = f"{setting('by', self.by)} and {setting('ipv6_prefix', self.ipv6_prefix)}"
             why = f"a sketch has 128 bits for a host, and the port takes {PORT_BITS} of them"
             raise UsageError(f"{asked}: {why}; take {setting('ipv6_prefix', 128 - PORT_BITS)} or less")
-        if self.by == "address-port" and not kind.takes_ipv6:
-            able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
-            raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {self.detector}")
+        if self.by == "address-port" and 64 not in kind.widths:
+            able = [name for name, each in DETECTORS.items() if 64 in each.widths]
+            raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {kind.name}")
         _ = self.lens  # raises what is wrong with protocols and ports
         if self.evidence_pairs != defaults.EVIDENCE_PAIRS and not self.evidence:
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: only with {option('evidence')}")
-        if not sample.LEAST <= self.evidence_pairs <= sample.MOST:
-            bounds = f"from {sample.LEAST:,} to {sample.MOST:,}"
+        if not LEAST_EVIDENCE <= self.evidence_pairs <= MOST_EVIDENCE:
+            bounds = f"from {LEAST_EVIDENCE:,} to {MOST_EVIDENCE:,}"
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: take {bounds}")
         if self.threshold is not None:
             check_threshold(self.threshold, named("threshold"))
         if self.top is not None:
             check_count(self.top, named("top"))
-        if self.geometry and not kind.takes_geometry:
-            able = [name for name, each in DETECTORS.items() if each.takes_geometry]
-            raise UsageError(f"{named('geometry')}: only with {_detectors(able)}, not with {self.detector}")
+        if self.geometry and not issubclass(kind, Cube):
+            raise UsageError(f"{named('geometry')}: only with {_detectors([Cube.name])}, not with {kind.name}")
         if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError(f"{option('geometry')} and {named('memory')}: choose one; a geometry has its own size")
         if self.geometry:
@@ -133,16 +136,13 @@ class Settings:
                 self._geometry(32)
             except GeometryError as error:
                 raise GeometryError(f"{named('geometry')}: {error}") from None
-        if check_exact(self.exact) is not None and not kind.takes_exact:
-            able = [name for name, each in DETECTORS.items() if each.takes_exact]
-            raise UsageError(f"{named('exact')}: only with {_detectors(able)}, not with {self.detector}")
-        if not kind.runs_on_gpu:
-            on_cpu_only(self.detector, self.device)
-        check_device(self.device)
+        if check_exact(self.exact) is not None and not issubclass(kind, Cube):
+            raise UsageError(f"{named('exact')}: only with {_detectors([Cube.name])}, not with {kind.name}")
+        kind.check_device(self.device)
         limit = self.memory_total
-        if kind.grows_with_traffic:
+        if self.grows_with_traffic:
             if limit is not None:
-                grows = f"the memory of {setting('detector', self.detector)} grows with the traffic"
+                grows = f"the memory of {setting('detector', kind.name)} grows with the traffic"
                 raise UsageError(f"{named('memory_total')}: {grows}")
         elif limit is not None and self.most_memory > parse_size(limit):
             each = f"{counted(len(self.parts), 'detector')} with buffers"
@@ -151,6 +151,11 @@ class Settings:
             needs = f"may reach {format_size(self.most_memory)} ({each})"
             ways = f"{option('memory')} or a longer {option('slide')}" if self.slides else option("memory")
             raise UsageError(f"{setting('memory_total', limit)}: this scan {needs}; take less {ways}")
+
+    @property
+    def kind(self) -> type[Detector]:
+        """The class of the detector."""
+        return DETECTORS[self.detector] if isinstance(self.detector, str) else self.detector
 
     def _check_slide(self) -> None:
         """Raise UsageError unless windows slide by a part of their length, and sketches of panes can be merged."""
@@ -166,9 +171,9 @@ class Settings:
         if length // slide > MOST_PANES:
             most = f"a window has at most {MOST_PANES:,} panes, and {self.window} would have {length // slide:,}"
             raise UsageError(f"{setting('slide', self.slide)}: {most}")
-        if length > slide and "merge" in DETECTORS[self.detector].broken_laws:
+        if length > slide and "merge" in self.kind.broken_laws:
             able = [name for name, each in DETECTORS.items() if "merge" not in each.broken_laws]
-            why = f"windows that overlap are merged from panes, which {self.detector} cannot do"
+            why = f"windows that overlap are merged from panes, which {self.kind.name} cannot do"
             raise UsageError(f"{setting('slide', self.slide)}: only with {_detectors(able)}: {why}")
 
     @property
@@ -203,7 +208,7 @@ class Settings:
     @property
     def reported_parts(self) -> list[Part]:
         """The parts whose hosts are asked for. Those that are unanswered are the difference of two detectors."""
-        families = [family for family in self.families if family == 4 or DETECTORS[self.detector].takes_ipv6]
+        families = [family for family in self.families if family == 4 or 64 in self.kind.widths]
         sides = dict.fromkeys(self.watch)
         ways = dict.fromkeys(way for peers in self.chosen_peers for way in self._directions(peers))
         chosen = self.filter
@@ -272,9 +277,14 @@ class Settings:
         return Sampling((white, first, second))
 
     @property
+    def grows_with_traffic(self) -> bool:
+        """True if the memory depends on the traffic and cannot be chosen."""
+        return issubclass(self.kind, Exact)
+
+    @property
     def starts_exact(self) -> bool:
         """True if windows are counted exactly, on the CPU, while their pairs fit."""
-        return DETECTORS[self.detector].takes_exact and starts_exact(self.exact, self.device)
+        return issubclass(self.kind, Cube) and starts_exact(self.exact, self.device)
 
     @property
     def selection(self) -> Selection:
@@ -294,7 +304,7 @@ class Settings:
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
         later = [name for name, usual in LATER_FINGERPRINT.items() if _comparable(getattr(self, name)) != usual]
-        values = {name: getattr(self, name) for name in (*FINGERPRINT, *later)}
+        values = {name: getattr(self, name) for name in (*FINGERPRINT, *later)} | {"detector": self.kind.name}
         return {name: value if isinstance(value, str | int) else list(value) for name, value in values.items()}
 
     @property
@@ -313,17 +323,15 @@ class Settings:
             return memory
         return parse_size(self.memory)
 
-    def _geometry(self, key_bits: int) -> Any:
+    def _geometry(self, key_bits: int) -> Geometry:
         """Return the geometry that the option gives, of the type of the detector."""
-        kind = DETECTORS[self.detector].geometry_type
-        assert kind is not None
-        return kind.parse(self.geometry, key_bits)
+        return Geometry.parse(self.geometry, key_bits)
 
     def check_parts(self) -> None:
         """Raise UsageError if the network or a detector cannot be made of these settings."""
         self.make_network()
-        kind = DETECTORS[self.detector]
-        if kind.geometry_type is not None and not self.geometry and not kind.grows_with_traffic:
+        kind = self.kind
+        if kind.geometry_type is not None and not self.geometry:
             kind.geometry_type.for_memory(self.memory)
 
     def make_network(self) -> Network:
@@ -341,18 +349,16 @@ class Settings:
         """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = self.host_format(part)
-        kind = DETECTORS[self.detector]
-        if kind.takes_ipv6:
+        kind = self.kind
+        if 64 in kind.widths:
             common["key_bits"] = host.key_bits
-        if kind.wants_threshold:
-            common["threshold"] = defaults.THRESHOLD if self.least_peers is None else self.least_peers
         if self.exact is not None:
             common["exact"] = self.exact
         if self.geometry:
             common["geometry"] = self._geometry(host.key_bits)
-        elif not kind.grows_with_traffic:
+        elif not self.grows_with_traffic:
             common["memory"] = self.memory
-        detector = kind(**common)
+        detector = kind.for_scan(defaults.THRESHOLD if self.least_peers is None else self.least_peers, **common)
         detector.format = host
         return detector
 

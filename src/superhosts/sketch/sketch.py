@@ -15,7 +15,7 @@ import heapq
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
@@ -71,6 +71,7 @@ SITES_SHOWN = 5  # sites that the text of a sketch names
 class Sketch:
     """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
 
+    lock: AbstractContextManager[object]
     __hash__ = None  # type: ignore[assignment]  # Its content changes.
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
@@ -511,7 +512,7 @@ def _read(
 
 def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:
     sketch = Sketch(window=header.window)
-    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
+    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), list(header.entries), header.unlisted
     sketch.partial = header.partial
     sketch._note_file(header)
     sketch.parts = build(reader, header, secret, place)

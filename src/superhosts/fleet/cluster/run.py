@@ -60,8 +60,8 @@ class TaskError(SuperhostsError):
 
 def prepare(settings: Settings) -> Settings:
     """Return settings that do not depend on the machine: prefix files are read and the key is resolved here."""
-    if "merge" in DETECTORS[settings.detector].broken_laws:
-        raise UsageError(f"--detector {settings.detector}: its sketches cannot be merged exactly; use --detector cube")
+    if settings.kind.name not in DETECTORS:
+        raise UsageError(f"--detector {settings.kind.name}: workers merge {', '.join(DETECTORS)}")
     settings.make_network()  # Raises UsageError if its options are invalid.
     return replace(
         settings.with_threshold(),

@@ -35,7 +35,7 @@ from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.cubefile.header import Entry
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.output.rows import make_rows
-from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch, load

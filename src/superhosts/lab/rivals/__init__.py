@@ -1,1 +1,19 @@
-""""""
+"""Detectors that others published, for comparisons with the cube: one file each, with its paper in the docstring.
+
+In: pairs as two columns (`update`). Out: super hosts with their numbers of peers and intervals (`super_hosts`). Read
+`base.py` first: it has the verbs of all of them. `dcds_cuda.py` and `gse_cuda.py` have the kernels of the two rivals
+that their papers ran on a GPU; VBFA uses those of CBAA. `adapter.py` lets a scan use a rival as its detector.
+"""
+
+from __future__ import annotations
+
+from superhosts.lab.rivals.base import Rival
+from superhosts.lab.rivals.dcds import Dcds
+from superhosts.lab.rivals.filter import Filter
+from superhosts.lab.rivals.gse import Gse
+from superhosts.lab.rivals.pairsample import PairSample
+from superhosts.lab.rivals.rgs import Rgs
+from superhosts.lab.rivals.spreadsketch import SpreadSketch
+from superhosts.lab.rivals.vbfa import Vbfa
+
+RIVALS: dict[str, type[Rival]] = {kind.name: kind for kind in (Dcds, Vbfa, Gse, Filter, SpreadSketch, PairSample, Rgs)}

@@ -1,0 +1,367 @@
+"""DCDS (Wang, Guan and others, 2011): columns by coprime moduli, addresses by the Chinese remainder theorem.
+
+The number of bit columns of an array is its modulus. A pair sets one bit, in the same row of the host's column in each
+array. The search combines hot columns of the reversible arrays; each combination is at most one address, and the
+validating arrays and the number of ones in the AND of all columns decide. As published, the AND is attributed entirely
+to the host: the noise of other hosts is not removed. The confidence interval is that of linear counting and ignores the
+noise too, so it is too high if columns are crowded.
+
+The published setting is H = 2 reversible arrays and one validating array of 2^16 columns of 2^14 rows, 384 MiB. Here
+the moduli are the primes just above 2^16: the product of two exceeds 2^32, so a pair of columns is at most one address.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.device import run_parallel
+from superhosts.core.hashing import MAX_ARRAYS, Key, pair_hash
+from superhosts.core.units import format_size, parse_size
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
+from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
+from superhosts.detectors.engines.cpu import CpuEngine, ones_of
+from superhosts.detectors.plan import check_limits, prefix_test, zero_limit
+from superhosts.errors import GeometryError
+from superhosts.jit.cache import compiled
+from superhosts.lab.rivals.base import ColumnRival
+
+ADDRESSES = 1 << 32
+PRIMES = (65537, 65539, 65543)  # just above 2^16: two of them distinguish all addresses
+MAX_COLUMNS = 1 << 20  # columns per array
+
+
+class Geometry(NamedTuple):
+    """Sizes of a DCDS sketch, as plain integers so that kernels accept it as an argument."""
+
+    reversible: int = 2  # H: the first arrays, which determine addresses; the others validate (H+)
+    moduli: tuple[int, ...] = PRIMES  # m_i: columns of each array
+    column_bits: int = 14  # log2 v
+
+    @classmethod
+    def for_memory(cls, memory: str | int) -> Self:
+        """Return the geometry with the longest columns that `memory` allows.
+
+        The number of columns is fixed, because smaller moduli could not distinguish all addresses. Sizes are computed
+        for 3·2^16 columns, which take the published 384 MiB with 2^14 rows; the eleven additional columns of the primes
+        (0.006 %) are not counted.
+        """
+        size = parse_size(memory)
+        minimum = (3 << 16) * 64 // 8
+        if size < minimum:
+            raise GeometryError(f"memory {format_size(size)} is too small for dcds: at least {format_size(minimum)}")
+        return cls(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
+
+    def check(self) -> Self:
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+        check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
+        moduli = tuple(self.moduli) if isinstance(self.moduli, list | tuple) else ()  # JSON files have a list.
+        if not all(type(modulus) is int and 2 <= modulus <= MAX_COLUMNS for modulus in moduli):
+            raise GeometryError(f"moduli={self.moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
+        if not self.reversible <= len(moduli) <= MAX_ARRAYS:
+            rule = f"one for each of the {self.reversible} reversible arrays, and at most {MAX_ARRAYS} in total"
+            raise GeometryError(f"moduli={self.moduli}: {rule}")
+        for one, other in combinations(moduli, 2):
+            if math.gcd(one, other) > 1:
+                raise GeometryError(f"moduli={moduli}: {one} and {other} are not coprime")
+        product = math.prod(moduli[: self.reversible])
+        if product < ADDRESSES:
+            rule = f"the product of the {self.reversible} reversible ones must be 2^32 or more to cover all addresses"
+            raise GeometryError(f"moduli={moduli}: {rule}")
+        if product >= 1 << 62:
+            raise GeometryError(f"moduli={moduli}: the product of the reversible ones must be less than 2^62")
+        return self._replace(moduli=moduli)
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a host. Wider hosts would need moduli, and thus arrays, with as many bits in total."""
+        return 32
+
+    @property
+    def slice_bits(self) -> int:
+        """log2 of the number of slices: DCDS has a single one."""
+        return 0
+
+    @property
+    def arrays(self) -> int:
+        """Columns per host."""  # H + H+
+        return len(self.moduli)
+
+    @property
+    def rows(self) -> int:
+        """Bits per column."""  # v
+        return 1 << self.column_bits
+
+    @property
+    def words(self) -> int:
+        """64-bit words per column."""
+        return 1 << (self.column_bits - 6)
+
+    @property
+    def edges(self) -> list[int]:
+        """Index of each array's first column, followed by the number of all columns."""
+        return [sum(self.moduli[:array]) for array in range(self.arrays + 1)]
+
+    @property
+    def total_columns(self) -> int:
+        """Columns in the whole sketch."""
+        return sum(self.moduli)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns."""
+        return self.total_columns * self.rows // 8
+
+    @property
+    def steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """For each reversible array: the product of the preceding moduli, and its inverse modulo the array's own."""
+        before = tuple(math.prod(self.moduli[:array]) for array in range(self.reversible))
+        return before, tuple(pow(product, -1, m) for product, m in zip(before, self.moduli, strict=False))
+
+
+class Search(NamedTuple):
+    """The limits that a host with at least `threshold` peers satisfies."""
+
+    zeros: int  # maximum of zeros in a column and in the AND
+    prefix_words: int
+    prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
+
+
+# Addressing, and the way back from columns to addresses: scalar functions shared by CPU and CUDA. A host's column in
+# an array is its mangled address modulo the array's size. With plain addresses, whole prefixes would fall into few
+# columns. The sizes are coprime, so by the Chinese remainder theorem one column of each reversible array determines
+# exactly one number below the product of their sizes. It is computed array by array with Garner's algorithm.
+
+
+@compiled
+def column_of(mangled: int, modulus: int) -> int:
+    """Return the column of a mangled host in an array of `modulus` columns."""
+    return np.uint32(mangled) % np.uint32(modulus)
+
+
+@compiled
+def row_of(mangled: int, peer: int, column_bits: int, key: Key) -> int:
+    """Return the row of a pair."""
+    return pair_hash(mangled, peer, key) & ((1 << column_bits) - 1)
+
+
+@compiled
+def garner_step(number: int, column: int, modulus: int, before: int, inverse: int) -> int:
+    """Return the smallest number that is `number` modulo `before` and `column` modulo `modulus`.
+
+    `inverse` is the inverse of `before` modulo `modulus`. The result is never less than `number`: once it exceeds 2^32,
+    it stays above.
+    """
+    digit = (column - number % modulus + modulus) % modulus * inverse % modulus
+    return number + before * digit
+
+
+# The loops on CPU threads. There are no slices that threads could own, but arrays are separate: every thread reads
+# all pairs and writes its own arrays. The search has no check bits for looking up matching columns. It combines every
+# hot column of the first array with every one of the next, which costs the square of the number of hot columns, and
+# drops a combination as soon as its AND leaves more zeros than a super host can; its first words reject most
+# combinations after one or two cache lines.
+
+
+class Store(NamedTuple):
+    """The arrays of a DCDS sketch."""
+
+    bits: Words  # (columns of all arrays, words)
+    zeros: Counts  # (columns,): zero bits of each column
+    edges: NDArray[np.int64]  # index of each array's first column, followed by the number of all columns
+
+
+@compiled
+def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Write the chunks of a task to the arrays share[0] to share[1] - 1."""
+    scratch = make_scratch(BATCH, entry_width(pool))
+    number = 0
+    while number < len(task.chunks):
+        number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
+        _write(count, scratch, share, store, geometry, key)
+
+
+@compiled
+def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of a batch of pairs."""
+    low, peers = scratch.low, scratch.peers
+    rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    bits, zeros = store.bits.reshape(-1), store.zeros
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        for i in range(size):
+            rows[i] = row_of(low[begin + i], peers[begin + i], geometry.column_bits, key)
+        for array in range(share[0], share[1]):
+            first, modulus = store.edges[array], geometry.moduli[array]
+            for i in range(size):
+                columns[i] = first + np.int64(column_of(low[begin + i], modulus))
+            for i in range(size):
+                word = (columns[i] << (geometry.column_bits - 6)) + (rows[i] >> 6)
+                bit = np.uint64(1) << np.uint64(rows[i] & 63)
+                if bits[word] & bit == 0:
+                    bits[word] |= bit
+                    zeros[columns[i]] -= 1
+
+
+@compiled
+def hot_columns(store: Store, limit: int, reversible: int) -> tuple[Counts, NDArray[np.int64]]:
+    """Return the hot columns of the reversible arrays, array by array, and the start of each array in this list."""
+    columns = np.empty(store.edges[reversible], np.int32)
+    begins = np.zeros(reversible + 1, np.int64)
+    count = 0
+    for array in range(reversible):
+        for place in range(store.edges[array], store.edges[array + 1]):
+            if store.zeros[place] <= limit:
+                columns[count] = place - store.edges[array]
+                count += 1
+        begins[array + 1] = count
+    return columns[:count], begins
+
+
+Factors = tuple[tuple[int, ...], tuple[int, ...]]  # `before` and `inverse` of `garner_step` for each reversible array
+
+
+@compiled
+def combine(
+    share: tuple[int, int],
+    steps: NDArray[np.int64],
+    max_steps: int,
+    store: Store,
+    search: Search,
+    geometry: Geometry,
+    factors: Factors,
+) -> tuple[Words, Counts]:
+    """Return the hosts, and their zero counts, that start in every share[1]-th hot column from share[0] on.
+
+    Every call counts its steps (ANDs of whole columns) in its own element of `steps` and gives up if the total of all
+    calls exceeds `max_steps`.
+    """
+    reversible, arrays = geometry.reversible, len(geometry.moduli)
+    before, inverses = factors
+    bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
+    columns, begins = hot_columns(store, search.zeros, reversible)
+    ands = np.empty((arrays + 1, words), np.uint64)  # AND of the chosen columns in the arrays before each array
+    ands[0, :] = ~np.uint64(0)
+    numbers = np.zeros(arrays + 1, np.int64)  # the address modulo the product of the preceding moduli
+    places = np.empty(arrays, np.int64)  # chosen column of each array, as an index into the whole sketch
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # position in each array's list, and its end
+    hosts = np.empty((16, 2), np.uint64)
+    counts = np.empty((16, arrays + 1), np.int32)
+    found, depth = 0, 0
+    next_[0], stop[0] = share[0], begins[1]
+    while depth >= 0 and steps[share[0]] <= max_steps:
+        if next_[depth] >= stop[depth]:
+            depth -= 1
+            continue
+        if depth < reversible:
+            if depth == 0 and steps.sum() > max_steps:
+                break
+            column = np.int64(columns[next_[depth]])
+            next_[depth] += share[1] if depth == 0 else 1
+        else:
+            column = np.int64(column_of(numbers[depth], geometry.moduli[depth]))
+            next_[depth] += 1
+        place = store.edges[depth] + column
+        ones, start, end = np.uint64(0), 0, search.prefix_words
+        while start < words:  # AND the first words, then the others only if these have enough ones.
+            for w in range(start, end):
+                common = ands[depth, w] & bits[place, w]
+                ands[depth + 1, w] = common
+                ones += ones_of(common)
+            if start == 0 and depth > 0 and np.int64(ones) >= search.prefix_ones:
+                steps[share[0]] += 1
+            start, end = end if np.int64(ones) >= search.prefix_ones else words, words
+        if rows - np.int64(ones) > search.zeros:
+            continue
+        number = numbers[depth]
+        if depth < reversible:
+            number = garner_step(number, column, geometry.moduli[depth], before[depth], inverses[depth])
+            if number >= ADDRESSES:
+                continue
+        places[depth], numbers[depth + 1] = place, number
+        if depth < arrays - 1:
+            depth += 1
+            if depth < reversible:
+                next_[depth], stop[depth] = begins[depth], begins[depth + 1]
+            else:
+                next_[depth], stop[depth] = 0, 1  # A validating array has a single column per address.
+            continue
+        if found == len(hosts):
+            hosts = np.concatenate((hosts, np.empty_like(hosts)))
+            counts = np.concatenate((counts, np.empty_like(counts)))
+        hosts[found, 0], hosts[found, 1] = 0, np.uint64(number)
+        for array in range(arrays):
+            counts[found, array] = store.zeros[places[array]]
+        counts[found, arrays] = rows - np.int64(ones)
+        found += 1
+        steps[share[0]] += STEPS_PER_HOST
+    return hosts[:found], counts[:found]
+
+
+@compiled
+def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the columns of mangled hosts, one per array."""
+    columns = np.empty((len(hosts), len(geometry.moduli)), np.int64)
+    for i in range(len(hosts)):
+        for array in range(columns.shape[1]):
+            columns[i, array] = edges[array] + np.int64(column_of(hosts[i, 1], geometry.moduli[array]))
+    return columns
+
+
+class CpuDcds(CpuEngine):
+    """A DCDS sketch in main memory."""
+
+    geometry: Geometry
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.store = Store(self.bits, self.counts, np.array(self.geometry.edges, np.int64))
+
+    @staticmethod
+    def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the columns of mangled hosts, one per array."""
+        return columns_of(mangled, geometry, np.array(geometry.edges, np.int64))
+
+    def write(self, task: Task) -> None:
+        """Write all pending pairs."""
+        self._write_by_array(fill, task, self.store)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Combine hot columns to addresses."""
+        self.flush()
+        shares = 4 * self.threads if self.threads > 1 else 1  # enough calls to keep every thread busy
+        steps = np.zeros(shares, np.int64)
+        common = steps, self.max_steps, self.store, search, self.geometry, self.geometry.steps
+        calls = [((share, shares), *common) for share in range(shares)]
+        hosts, counts = zip(*run_parallel(combine, calls, self.threads), strict=True)
+        self._check_steps(int(steps.sum()))
+        return np.concatenate(hosts), np.concatenate(counts)
+
+
+class Dcds(ColumnRival):
+    """Columns by coprime moduli for 32-bit hosts, of the published 384 MiB by default."""
+
+    name = "dcds"
+    geometry: Geometry
+    geometry_type = Geometry
+    default_memory = "384MiB"
+
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuDcds(plan)
+
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.lab.rivals.dcds_cuda import CudaDcds
+
+        return CudaDcds(plan, gpu)
+
+    def search_for(self, threshold: float) -> Search:
+        """Return the limits that a host with at least `threshold` peers satisfies."""
+        bits = self.geometry.column_bits
+        return Search(zero_limit(bits, threshold), *prefix_test(bits, threshold))
+
+    def _noise(self) -> float:
+        return 0.0  # n = v·ln(v/Z), as if no other host shared a column

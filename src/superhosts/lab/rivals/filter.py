@@ -1,0 +1,224 @@
+"""The line-speed filter (Cheng, Tang, 2013): a bit array marks the pairs already seen, counters count first packets.
+
+A new pair finds its bit clear only with probability 1 − fill, so each pair that does counts 1/(1 − fill). A host's
+estimate is its smallest counter. The filter lists a host when this estimate first reaches the threshold, which must
+therefore be known in advance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.defaults import MEMORY, THRESHOLD
+from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
+from superhosts.core.pairs import Addresses
+from superhosts.core.results import UNBOUNDED
+from superhosts.core.text import counted
+from superhosts.core.units import format_size, parse_size
+from superhosts.detectors.arguments import check_no_conflict
+from superhosts.detectors.engines.base import Arrays
+from superhosts.detectors.estimate import Estimate, Floats, interval
+from superhosts.detectors.plan import check_limits
+from superhosts.errors import GeometryError, UsageError
+from superhosts.jit.cache import compiled
+from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
+
+ROWS = 4
+UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them
+
+
+class Geometry(NamedTuple):
+    """Sizes of a filter and the number of peers at which it lists a host."""
+
+    words: int = 1 << 23  # 64-bit words of the bit array that marks pairs
+    rows: int = ROWS  # counters per host
+    counters: int = 1 << 22  # counters per row
+    threshold: int = 1024  # θ
+
+    @classmethod
+    def for_memory(cls, memory: str | int, threshold: float = 1024) -> Self:
+        """Return the geometry that uses half of `memory` for the bits of pairs and half for the counters."""
+        if not 1 <= threshold < UINT32_RANGE:
+            raise UsageError(f"threshold {threshold}: must be a number of peers, at least 1 and below 2^32")
+        size = parse_size(memory)
+        half = size // 2
+        if half < 64:
+            raise GeometryError(f"memory {format_size(size)} is too small for filter: use 128 B or more")
+        return cls(half // 8, ROWS, half // (4 * ROWS), int(threshold)).check()
+
+    def check(self) -> Self:
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+        limits = {
+            "words": (1, UINT32_RANGE // 64),
+            "rows": (1, MAX_ARRAYS),
+            "counters": (2, UINT32_RANGE),
+            "threshold": (1, UINT32_RANGE),
+        }
+        check_limits(self, limits)
+        return self
+
+    @property
+    def memory(self) -> int:
+        """Bytes of bits and counters, without the list of hosts."""
+        return 8 * self.words + 4 * self.rows * self.counters
+
+
+@compiled
+def bit_of(pair: int, geometry: Geometry) -> int:
+    """Return the index of the bit that marks a pair as seen, from the high half of the pair's hash."""
+    return ((pair >> 32) * (64 * geometry.words)) >> 32
+
+
+Words = NDArray[np.uint64]
+Counters = NDArray[np.float32]
+ONES, LISTED = 0, 1  # indexes of `State.tally`
+
+
+class State(NamedTuple):
+    """The whole state of a filter."""
+
+    bits: Words
+    counters: Counters
+    listed: Slots  # a set of hosts
+    tally: NDArray[np.int64]  # numbers of set bits and of listed hosts
+
+
+@compiled
+def write(
+    hosts: NDArray[np.uint32], peers: Addresses, start: int, state: State, geometry: Geometry, key: Key
+) -> np.int64:
+    """Write pairs from index `start` on; return the index of the first one for which the list must grow."""
+    bits, counters, listed, tally = state
+    total = 64 * geometry.words
+    for i in range(start, len(hosts)):
+        mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
+        place = np.uint64(bit_of(np.uint64(pair_hash(mangled, np.uint64(peers[i]), key)), geometry))
+        bit = np.uint64(1) << (place & np.uint64(63))
+        if bits[place >> np.uint64(6)] & bit:
+            continue
+        if is_crowded(listed, tally[LISTED]):
+            return np.int64(i)
+        weight = total / (total - tally[ONES])  # new pairs for each one that finds its bit clear, on average
+        bits[place >> np.uint64(6)] |= bit
+        tally[ONES] += 1
+        least = np.inf
+        for row in range(geometry.rows):
+            drawn = column_hash(mangled, column_draw(row, key), geometry.counters)
+            counter = row * geometry.counters + np.int64(drawn)
+            counters[counter] = np.float32(counters[counter] + weight)
+            least = min(least, counters[counter])
+        if least >= geometry.threshold and insert(listed, np.uint32(mangled)):
+            tally[LISTED] += 1
+    return np.int64(len(hosts))
+
+
+@compiled
+def measure(mangled: NDArray[np.uint32], counters: Counters, geometry: Geometry, key: Key, out: Floats) -> None:
+    """Write the smallest counter of each host to `out`."""
+    for i in range(len(mangled)):
+        out[i] = np.inf
+        for row in range(geometry.rows):
+            drawn = column_hash(np.uint64(mangled[i]), column_draw(row, key), geometry.counters)
+            out[i] = min(out[i], counters[row * geometry.counters + np.int64(drawn)])
+
+
+class Filter(Rival):
+    """The filter for 32-bit hosts, on one CPU thread, with 128 MiB and threshold 1024 by default.
+
+    The order of pairs matters, because the weight of a pair depends on the pairs before it. Two filters cannot be
+    merged, because a pair that both have seen would count twice. The confidence interval accounts for the pairs that
+    found their bit set; its lower bound also accounts for what other hosts may have added: by Markov's inequality, all
+    d counters of a host exceed e times the mean with probability at most e^-d.
+    """
+
+    name = "filter"
+    wants_threshold = True  # because it lists hosts as their packets arrive
+    broken_laws = frozenset({"order", "merge"})
+    geometry: Geometry
+    geometry_type = Geometry
+
+    def __init__(
+        self,
+        memory: str | int | None = None,
+        *,
+        threshold: float | None = None,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        if geometry is None:
+            peers = THRESHOLD if threshold is None else threshold
+            geometry = Geometry.for_memory(MEMORY if memory is None else memory, peers)
+        else:
+            geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
+        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+
+    def _allocate(self) -> None:
+        self.bits = np.zeros(self.geometry.words, np.uint64)
+        self.counters = np.zeros(self.geometry.rows * self.geometry.counters, np.float32)
+        self.listed = HostSet(self.tuning.host_slots)
+        self.ones = 0
+        self._crowd: float | None = None  # peers that others may have added to a host; None after a change
+
+    @property
+    def memory(self) -> int:
+        """Bytes of bits, counters and listed hosts."""
+        return self.bits.nbytes + self.counters.nbytes + self.listed.memory
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._crowd = None
+        hosts, peers = plain_columns(hosts, peers, self.key)
+        start = 0
+        while start < len(hosts):
+            tally = np.array([self.ones, self.listed.count])
+            state = State(self.bits, self.counters, self.listed.slots, tally)
+            start = int(write(hosts, peers, start, state, self.geometry, self.key))
+            self.ones, self.listed.count = int(tally[ONES]), int(tally[LISTED])
+            if start < len(hosts):
+                self.listed.grow()
+
+    def clear(self) -> None:
+        """Discard all pairs."""
+        self.bits.fill(0)
+        self.counters.fill(0)
+        self.listed.clear()
+        self.ones = 0
+        self._crowd = None
+
+    @property
+    def least_listed(self) -> float:
+        """The number of peers at which hosts are listed."""
+        return self.geometry.threshold
+
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        minimum = self.geometry.threshold
+        if threshold < minimum:
+            least = counted(minimum, "peer")
+            raise UsageError(f"threshold {threshold:g}: this filter lists only hosts with at least {least}")
+        mangled = self.listed.hosts()
+        return mangled, self._measure(mangled)
+
+    def _measure(self, mangled: Mangled) -> Estimate:
+        geometry = self.geometry
+        peers = np.empty(len(mangled))
+        measure(mangled, self.counters, geometry, self.key, peers)
+        bits = 64 * geometry.words
+        full = self.ones == bits  # A full array counts no more pairs, so the counters are lower bounds.
+        fill = min(self.ones, bits - 1) / bits
+        deviations = np.sqrt(peers * (fill / (1 - fill)))
+        if self._crowd is None:
+            self._crowd = math.e * float(self.counters.mean(dtype=np.float64))
+        found = interval(peers, deviations, self._crowd)
+        if full:
+            return found._replace(high=np.full_like(found.high, UNBOUNDED), saturated=~found.saturated)
+        return found
+
+    def arrays(self) -> Arrays:
+        """Return bits, counters (32-bit floats viewed as integers) and the listed mangled hosts in ascending order."""
+        return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}

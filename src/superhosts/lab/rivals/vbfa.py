@@ -1,0 +1,209 @@
+"""VBFA, the vector Bloom filter (Liu, Qu, Gong and others, 2016).
+
+VBFA has five arrays of bit columns. With b1 b2 b3 b4 the bytes of an address, four arrays use h1 = b1 and the high half
+of b2, h2 = b2 and the high half of b3, h3 = b3 and the high half of b4, h4 = b4 and the high half of b1; the fifth uses
+a hash of the address. So h1 to h4 are windows of 12 bits of the address as a ring, 8 bits apart, each with 4 bits of
+the next: exactly CBAA's restoring arrays for one slice. CBAA's windows start at bits 0, 8, 16 and 24, those of h3, h2,
+h1 and h4 at bits 4, 12, 20 and 28. Rotating an address right by 4 bits makes the two equal. VBFA therefore uses CBAA's
+engines and kernels, with its own limits and estimates.
+
+Addresses are mangled first, because otherwise all hosts of a network share h1. The rotation does not matter for mangled
+addresses. Without mangling (`mangled=False`), windows are as published: each address is replaced by the host whose
+mangled form is the rotated address. This happens in main memory, so pairs on a GPU are copied back for it.
+
+The noise of other hosts is estimated from the fifth array alone: with v5 its mean share of zeros and m rows,
+δ = −m·ln(v5·(2 − v5)), and n = m·ln(m/Z) − δ from the zeros Z of the AND. v5·(2 − v5) = 1 − (1 − v5)², so this is
+the noise of two arrays although five are ANDed: hosts with full columns are underestimated. `noise="five"` uses
+δ = −m·ln(1 − (1 − v5)^5). The confidence interval is that of linear counting with δ as the exact noise: it ignores the
+error of δ itself, and that some columns are fuller than others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.pairs import Batches
+from superhosts.core.units import format_size, parse_size
+from superhosts.detectors.arguments import check_no_conflict
+from superhosts.detectors.cbaa import CpuCbaa, fill
+from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
+from superhosts.detectors.cbaa.addressing import Search
+from superhosts.detectors.engines.base import Engine, Plan, to_host
+from superhosts.detectors.engines.bins import Task
+from superhosts.detectors.plan import check_limits, prefix_test
+from superhosts.errors import GeometryError, UsageError
+from superhosts.lab.rivals.base import ColumnRival, Mangled
+
+Reading = Literal["published", "long", "wide"]
+Noise = Literal["two", "five"]
+SHAPES = {"published": (12, 13), "long": (12, 16), "wide": (15, 13)}  # bits per window, log2 of the rows
+NOISES = {"two": 2, "five": 5}
+
+
+class Geometry(NamedTuple):
+    """Sizes of a VBFA sketch and its treatment of addresses and noise, as plain integers."""
+
+    index_bits: int = 12  # bits per window
+    validating_bits: int = 12  # log2 of the columns of the hashed array, A5
+    column_bits: int = 13  # log2 m
+    mangled: int = 1  # 0 if windows are of the plain address, as published
+    noise_arrays: int = 2  # number of arrays for which δ is computed: 2 as published, or all 5
+
+    @classmethod
+    def reading(cls, name: Reading, *, noise: Noise = "two", mangled: bool = True) -> Self:
+        """Return one of three interpretations of the published setting, "m = 2^13, 160 MB", which contradicts itself.
+
+        "published" keeps all other numbers (20 MiB), "long" has columns of 2^16 rows, and "wide" has windows of 15
+        bits; the last two take 160 MiB.
+        """
+        if name not in SHAPES:
+            raise UsageError(f"reading {name!r}: must be one of {', '.join(SHAPES)}")
+        if noise not in NOISES:
+            raise UsageError(f"noise {noise!r}: must be one of {', '.join(NOISES)}")
+        window, column_bits = SHAPES[name]
+        return cls(window, window, column_bits, int(mangled), NOISES[noise]).check()
+
+    @classmethod
+    def for_memory(cls, memory: str | int) -> Self:
+        """Return the geometry with the published windows and the longest columns that `memory` allows."""
+        return cls().resized(memory)
+
+    def resized(self, memory: str | int) -> Self:
+        """Return this geometry with the longest columns that `memory` allows."""
+        size = parse_size(memory)
+        minimum = self._replace(column_bits=6).memory
+        if size < minimum:
+            raise GeometryError(f"memory {format_size(size)} is too small for vbfa: at least {format_size(minimum)}")
+        return self._replace(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
+
+    def check(self) -> Self:
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+        # A window starts at each byte. With fewer than 8 bits it would miss some, with more than 16 it would extend
+        # beyond the next window's byte.
+        check_limits(self, {"index_bits": (8, 16), "mangled": (0, 1), "noise_arrays": (2, 5)})
+        if self.noise_arrays not in NOISES.values():
+            raise GeometryError(f"noise_arrays={self.noise_arrays}: must be 2 or 5")
+        self.cube.check()
+        return self
+
+    @property
+    def cube(self) -> CubeGeometry:
+        """The equivalent CBAA geometry: one slice, four windows of the ring of 32 bits, one validating array."""
+        return CubeGeometry(
+            slice_bits=0,
+            restoring=4,
+            index_bits=self.index_bits,
+            validating=1,
+            validating_bits=self.validating_bits,
+            column_bits=self.column_bits,
+        )
+
+    @property
+    def rotation(self) -> int:
+        """Bits by which an address is rotated right, so that CBAA's windows are h3, h2, h1 and h4."""
+        return 16 - self.index_bits
+
+    @property
+    def arrays(self) -> int:
+        """Columns per host."""
+        return self.cube.arrays
+
+    @property
+    def rows(self) -> int:
+        """Bits per column."""  # m
+        return self.cube.rows
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns."""
+        return self.cube.memory
+
+
+class CpuVbfa(CpuCbaa):
+    """CBAA's engine, with the arrays distributed over the threads, because there is a single slice."""
+
+    def write(self, task: Task) -> None:
+        """Write all pending pairs."""
+        self._write_by_array(fill, task, self.store)
+
+
+class Vbfa(ColumnRival):
+    """The vector Bloom filter for 32-bit hosts.
+
+    `reading` is one of three interpretations of the published setting (see `Geometry.reading`); `memory` makes its
+    columns shorter or longer. The module's docstring explains `noise` and `mangled`. A `geometry` replaces all four.
+    """
+
+    name = "vbfa"
+    geometry: Geometry
+    geometry_type = Geometry
+
+    def __init__(
+        self,
+        memory: str | int | None = None,
+        *,
+        reading: Reading | None = None,
+        noise: Noise | None = None,
+        mangled: bool | None = None,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        if geometry is None:
+            geometry = Geometry.reading(
+                "published" if reading is None else reading,
+                noise="two" if noise is None else noise,
+                mangled=mangled is None or mangled,
+            )
+            geometry = geometry if memory is None else geometry.resized(memory)
+        else:
+            geometry = check_no_conflict(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
+        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+
+    @property
+    def _engine_geometry(self) -> CubeGeometry:
+        return self.geometry.cube
+
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuVbfa(plan)
+
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.detectors.cbaa.cuda import CudaCbaa  # needs the CUDA packages, which are optional
+
+        return CudaCbaa(plan, gpu)
+
+    def _noise(self) -> float:
+        """Return the share of rows that other hosts set in the AND according to δ, which is −m·ln(1 − share)."""
+        fill = 1.0 - int(self.engine.zero_sums()[0, -1]) / (self.geometry.rows << self.geometry.validating_bits)
+        return min(1 - 1e-12, fill**self.geometry.noise_arrays)
+
+    def search_for(self, threshold: float) -> Search:
+        """Return the limits that a host with at least `threshold` peers satisfies."""
+        rows, bits = self.geometry.rows, self.geometry.column_bits
+        most = math.floor(rows * math.exp(-threshold / rows) * (1 - self._noise()))  # Zthr = m·e^(−(θ+δ)/m)
+        return Search(np.array([most], np.int64), *prefix_test(bits, threshold))
+
+    # Support for addresses that are not mangled
+
+    def update_many(self, batches: Batches) -> None:
+        """Add batches of pairs."""
+        if not self.geometry.mangled:
+            batches = [(super(Vbfa, self)._unmangle(self._rotated(to_host(hosts))), peers) for hosts, peers in batches]
+        super().update_many(batches)
+
+    def _mangle(self, hosts: NDArray[np.uint32]) -> Mangled:
+        return super()._mangle(hosts) if self.geometry.mangled else self._rotated(hosts)
+
+    def _unmangle(self, mangled: Mangled) -> NDArray[np.uint32]:
+        return super()._unmangle(mangled) if self.geometry.mangled else self._rotated(mangled, back=True)
+
+    def _rotated(self, hosts: NDArray[np.uint32], *, back: bool = False) -> NDArray[np.uint32]:
+        """Return 32-bit addresses rotated right, or with `back`, rotated left to undo this."""
+        rotation = np.uint64((32 - self.geometry.rotation if back else self.geometry.rotation) % 32)
+        wide = hosts.astype(np.uint64)
+        return (wide >> rotation | wide << np.uint64(32) - rotation).astype(np.uint32)

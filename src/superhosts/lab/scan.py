@@ -1,0 +1,42 @@
+"""`superhosts.scan` with the rivals, too: the scan of the pipeline, which knows no rival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+from superhosts.core.text import setting
+from superhosts.detectors.detector import Detector
+from superhosts.detectors.registry import DETECTORS
+from superhosts.errors import UsageError
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import scan as scan_inputs
+
+Arguments = ParamSpec("Arguments")
+
+
+def detector_of(name: str) -> str | type[Detector]:
+    """Return what the settings of a scan take for a detector: a name of the registry, or the class of a rival."""
+    if name in DETECTORS:
+        return name
+    # Imported here: a scan with a cube does not wait for the rivals, which take 50 ms.
+    from superhosts.lab.rivals.adapter import RIVAL_DETECTORS
+
+    if name not in RIVAL_DETECTORS:
+        raise UsageError(f"{setting('detector', name)}: one of {', '.join([*DETECTORS, *RIVAL_DETECTORS])}")
+    return RIVAL_DETECTORS[name]
+
+
+def _with_rivals(scan: Callable[Arguments, Scan]) -> Callable[Arguments, Scan]:
+    @wraps(scan)
+    def run(*inputs: Arguments.args, **options: Arguments.kwargs) -> Scan:
+        named: dict[str, Any] = options
+        if isinstance(named.get("detector"), str):
+            named["detector"] = detector_of(named["detector"])
+        return scan(*inputs, **options)
+
+    return run
+
+
+scan = _with_rivals(scan_inputs)

@@ -1,0 +1,375 @@
+"""The sketches of windows while these are open: packets in, a sketch and its super hosts out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from superhosts.core.device import run_parallel, thread_count
+from superhosts.core.hashing import make_key, secret_of
+from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Part, Window, pack
+from superhosts.core.profile import Durations
+from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.units import parse_duration
+from superhosts.detectors.detector import Detector
+from superhosts.errors import UsageError
+from superhosts.pipeline.contacts import Conversations, in_order, with_details
+from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
+from superhosts.pipeline.settings import Settings
+from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
+from superhosts.sketch.sketch import Sketch
+from superhosts.sources.base import Sampling
+
+GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
+MOST_GATHERED = 1 << 21  # packets, however many threads there are
+GATHERED_BYTES = 104  # of an IPv6 packet that waits, and of its pairs, if both of its ends are hosts
+
+MakeDetector = Callable[[Part], Detector]
+
+
+class WindowResult(SuperHosts):
+    """A window that has closed: its super hosts, its sketch, and how much went into it."""
+
+    window: Window
+
+    def __init__(
+        self,
+        window: Window,
+        found: SuperHosts,
+        sketch: Sketch,
+        packets: int,
+        largest: SuperHost | None = None,
+        left_out: int = 0,
+    ) -> None:
+        vars(self).update(vars(found))
+        self.window = window
+        self.found = found
+        self._sketch: Sketch | None = sketch
+        self.packets = packets
+        self.largest = largest  # the host with the most peers, if none has as many as asked for
+        self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
+        self.partial = False  # interrupted while it was open: more packets would have come
+        self.drops: int | None = None  # packets that live captures have lost in this window; None: there are none
+        self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
+        self.slides = False  # the window is one of those that overlap
+        self.pane: Sketch | None = None  # the last pane of such a window; None: nothing came in it
+
+    @property
+    def sketch(self) -> Sketch:
+        """The sketch of the window. Raises UsageError if it was freed because the next window came."""
+        if self._sketch is None:
+            way = "scan(…, keep_sketch=True) keeps the sketches of all windows"
+            raise UsageError(f"the sketch of this window was freed when the next window came; {way}")
+        return self._sketch
+
+    @property
+    def stored(self) -> Sketch | None:
+        """The sketch that files and hubs get, so that every packet is in one of them: of the window, or of its pane."""
+        return self.pane if self.slides else self.sketch
+
+    def verdict(self, row: SuperHost) -> Verdict | None:
+        """Return what a host's peers look like; None without evidence. The sketch must not be freed yet."""
+        return self.sketch.verdict(row)
+
+    def free_sketch(self) -> None:
+        """Free the memory of the sketch, unless the caller has it elsewhere, too."""
+        self._sketch = self.pane = None
+
+
+class _Monitored(NamedTuple):
+    """The monitored hosts of a sketch in some parts; others that a detector reports were never seen."""
+
+    sketch: Sketch
+    network: Network
+    parts: Sequence[Part]
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts with at least `threshold` peers."""
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)), self.parts)
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with the most peers."""
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)), self.parts)[:count]
+
+    def _of(self, part: Part, found: SuperHosts) -> SuperHosts:
+        return found.select(self.network.monitors(found.hosts, part))
+
+
+@dataclass(eq=False)
+class _OpenWindow:
+    """A window that still takes packets."""
+
+    sketch: Sketch
+    packets: int = 0
+    pairs: dict[Part, int] = field(default_factory=dict)
+    gathered: list[PacketBatch] = field(default_factory=list)  # counted, but not in the sketch yet
+    waiting: int = 0  # packets of these
+    held: int = 0  # of these, packets beyond the time that all inputs had reached when the last ones were put in order
+    conversations: Conversations | None = None  # only if it matters who opened
+    samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
+    evidence: Evidence | None = None  # of windows that were joined with this one
+    span: tuple[int, int] = (0, 0)  # its start and its end
+
+
+class WindowBuilder:
+    """Turns packets into pairs and pairs into one sketch for each window that is open.
+
+    Packets are gathered, so that threads share the work on several blocks: a block alone is too small for many cores.
+    `gathers` is how many packets wait for that; 1 puts every block into the sketch at once, as live traffic needs it.
+
+    `make_detector` makes an empty detector for a part; without it the settings do. Without `find` only sketches are
+    made, and no super hosts are looked for. `sorts`: packets of several inputs are put in order before they are judged.
+
+    `sampling` is told the limit of the sample of the window that was filled last, and sources that read ahead leave out
+    details of packets that this sample cannot take. It is the one feedback against the direction of the packets.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        make_detector: MakeDetector | None = None,
+        *,
+        find: bool = True,
+        gathers: int | None = None,
+        sorts: bool = False,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self.pairs = 0  # repeats included
+        self.skipped = 0  # packets of a family that the detector does not take
+        self.unknown_contact = 0  # packets of which that is not known
+        self.reached: int | None = None  # the time that all inputs have reached; None: their end
+        self.crowded = False  # some window had more conversations than can be told apart well
+        self.network = settings.make_network()
+        self.restoring = Durations()  # the search for super hosts of a window
+        self.selection = settings.selection
+        self._settings = settings
+        self._parts, self._reported = settings.parts, settings.reported_parts
+        self._make_detector = settings.make_detector if make_detector is None else make_detector
+        self._find = find
+        self._threads = thread_count(settings.threads)
+        self._gathers = _gathered(self._threads) if gathers is None else gathers
+        self._sorts, self._sampling = sorts, sampling
+        self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
+        self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
+
+    @property
+    def packets(self) -> int:
+        """Packets of the windows that are open."""
+        return sum(opened.packets for opened in self._open.values())
+
+    def update(self, start: int, batch: PacketBatch) -> None:
+        """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
+        if start not in self._open:
+            self._open[start] = self._new()
+            self._open[start].span = self._span_of(start)
+        opened = self._open[start]
+        if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
+            self._fill(self._gathering)
+        self._gathering = opened
+        opened.gathered.append(batch)
+        opened.packets += len(batch)
+        opened.waiting += len(batch)
+        if opened.waiting - opened.held >= self._gathers:
+            self._fill(opened)
+
+    def _fill(self, opened: _OpenWindow, *, whole: bool = False) -> None:
+        """Put the gathered packets of a window into its sketch; `whole`: also those that others may have to precede."""
+        if self._gathering is opened:
+            self._gathering = None
+        batches, opened.gathered = opened.gathered, []
+        if self._sorts:
+            batches, opened.gathered = in_order(batches, None if whole else self.reached)
+        opened.waiting = opened.held = sum(map(len, opened.gathered))
+        if opened.samples:
+            batches = [with_details(batch) for batch in batches]
+            self._sample(batches, opened.samples)
+            if self._sampling is not None and 4 in opened.samples:
+                self._sampling.limit = *opened.span, opened.samples[4].limit
+        by_part: dict[Part, list[PairBatch]] = {}
+        for part, pairs in self._pairs(batches, opened.conversations):
+            if len(pairs):
+                by_part.setdefault(part, []).append(pairs)
+        for part, found in by_part.items():
+            for twin in (part.with_contact(each) for each in CONTACTS if part.contact):
+                if twin in self._parts:  # so that a sketch tells "nobody answered" from "not asked"
+                    opened.sketch.part(twin)
+            opened.sketch.part(part).update_many(found)
+            opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
+
+    def count(self, batch: PacketBatch) -> None:
+        """Count packets that go into no window now."""
+        self._pairs([batch])
+
+    def join(self, starts: Sequence[int]) -> int:
+        """Make one of several open windows; return the start under which it is open."""
+        first, *others = starts
+        whole = self._open[first]
+        self._fill(whole, whole=True)
+        for opened in map(self._open.pop, others):
+            self._fill(opened, whole=True)
+            whole.sketch.merge(opened.sketch)
+            other = self._evidence_of(opened)
+            whole.evidence = other if whole.evidence is None or other is None else whole.evidence.merged(other)
+            whole.packets += opened.packets
+            for part, pairs in opened.pairs.items():
+                whole.pairs[part] = whole.pairs.get(part, 0) + pairs
+        return first
+
+    def close(self, start: int, window: Window) -> WindowResult:
+        """Return the window that begins at `start`; an empty one if no packet came."""
+        closed = self.close_pane(start, window)
+        return self.result(closed.sketch, window, closed.packets)
+
+    def close_pane(self, start: int, window: Window) -> WindowResult:
+        """Return the same without looking for its super hosts: it is a pane of windows that overlap."""
+        opened = self._open.pop(start, None) or self._new()
+        self._fill(opened, whole=True)
+        sketch, site = opened.sketch, self._settings.site
+        sketch.evidence = self._evidence_of(opened)
+        sketch.window = window
+        sketch.entries = [
+            {"site": site, "start": window.start, "end": window.end, **part.fields, "pairs": pairs}
+            for part, pairs in opened.pairs.items()
+        ]
+        return WindowResult(window, SuperHosts.none(), sketch, opened.packets)
+
+    def result(self, sketch: Sketch, window: Window, packets: int) -> WindowResult:
+        """Return a window with its super hosts, if these are looked for."""
+        if not self._find:
+            return WindowResult(window, SuperHosts.none(), sketch, packets)
+        with self.restoring.measured():
+            found, left_out = self.search(sketch)
+        largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
+        return WindowResult(window, found, sketch, packets, largest, left_out)
+
+    def peek(self, start: int, window: Window, *, is_pane: bool = False) -> WindowResult | None:
+        """Return the window that begins at `start` as it is now, None if it is not open. It goes on as if not asked."""
+        opened = self._open.get(start)
+        if opened is None:
+            return None
+        self._fill(opened)
+        if opened.samples:
+            opened.sketch.evidence = self._evidence_of(opened)
+        found, left_out = (SuperHosts.none(), 0) if is_pane else self.search(opened.sketch)
+        return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
+
+    def clear(self) -> None:
+        """Forget the windows that are open. Their packets stay counted."""
+        self.count_gathered()
+        self._open.clear()
+
+    def count_gathered(self) -> None:
+        """Count the packets that are gathered, and drop them: the run is over, and they go into no sketch."""
+        for opened in self._open.values():
+            self._pairs(opened.gathered)
+            opened.gathered, opened.waiting = [], 0
+        self._gathering = None
+
+    def find(self, sketch: Sketch) -> SuperHosts:
+        """Return the hosts of a sketch that are asked for and monitored."""
+        return self.search(sketch)[0]
+
+    def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
+        """Return the same, and how many hosts are left out because others have more peers."""
+        return self.selection.search(self._monitored(sketch))
+
+    def _monitored(self, sketch: Sketch) -> _Monitored:
+        return _Monitored(sketch, self.network, self._reported)
+
+    def _span_of(self, start: int) -> tuple[int, int]:
+        """Return the start and the end of a window."""
+        settings = self._settings
+        if settings.window == "all":
+            return -(1 << 63), (1 << 63) - 1
+        return start, start + parse_duration(settings.slide or settings.window)
+
+    def _new(self) -> _OpenWindow:
+        opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
+        if self._settings.has_contacts:
+            opened.conversations = Conversations(self._settings.key)
+        if self._settings.evidence:
+            key = make_key(secret_of(self._settings.key))
+            opened.samples = {f: OpenSample(f, self._settings.evidence_pairs, key) for f in self._settings.families}
+        return opened
+
+    def _sample(self, batches: Sequence[PacketBatch], samples: dict[int, OpenSample]) -> None:
+        """Take packets into the samples of their families."""
+        size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
+        counts = partial(self.network.counting, sides=tuple(dict.fromkeys(part.side for part in self._parts)))
+        calls = [
+            (samples[batch.family], share, counts)
+            for batch in batches
+            if batch.family in samples
+            for share in shares_of(batch, size)
+        ]
+        run_parallel(OpenSample.add, calls, self._threads)
+
+    def _evidence_of(self, opened: _OpenWindow) -> Evidence | None:
+        """Return the evidence of a window so far."""
+        if not opened.samples:
+            return opened.evidence
+        rows = {family: sample.rows(self._threads) for family, sample in opened.samples.items()}
+        found = Evidence(secret_of(self._settings.key), self._settings.evidence_pairs, rows)
+        return found if opened.evidence is None else found.merged(opened.evidence)
+
+    def _pairs(
+        self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
+    ) -> list[tuple[Part, PairBatch]]:
+        """Return the pairs of each part of the batches, and count the packets that yield none."""
+        parts = self._parts
+        if conversations is not None:
+            batches = [with_details(batch) for batch in batches]
+            self.unknown_contact += conversations.judge(batches)
+            self.crowded |= conversations.is_crowded
+        for batch in batches:
+            if all(part.family != batch.family for part in parts):
+                self.skipped += len(batch)
+        before = self.network.counters.no_contact
+        found = self.network.pairs(batches, parts, self._threads)
+        if conversations is None:  # nobody has judged them
+            self.network.counters.no_contact = before
+        self.pairs += sum(len(pairs) for _, pairs in found)
+        return found
+
+
+def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
+    """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
+
+    A window takes a packet of each family and is asked for its hosts. The packets may be outside of the monitored
+    network, so another window has every address as a host; if that would be exact at first, a third one is not.
+    """
+    everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
+    ways = [settings, everywhere]
+    if make_detector is None and settings.starts_exact:
+        ways.append(replace(everywhere, exact=False))
+    for way in ways:
+        builder = WindowBuilder(way, make_detector, gathers=1)
+        now, details = np.zeros(1, np.int64), np.array([_passing(way)], np.uint64) if way.wants.details else None
+        narrow = np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32)
+        wide = np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64)
+        builder.update(0, PacketBatch(4, *narrow, now, details=details))
+        builder.update(0, PacketBatch(6, *wide, now, details=None if details is None else details.copy()))
+        builder.close(0, Window(0, 1))
+    if settings.evidence:
+        for family in settings.families:
+            compile_rest(family)
+
+
+def _passing(settings: Settings) -> int:
+    """Return details of a packet that every filter lets through, and that opens a conversation."""
+    protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
+    return pack(protocol, (port, port), SYN)
+
+
+def _gathered(threads: int) -> int:
+    return min(GATHERED * threads, MOST_GATHERED)
+
+
+def gathered_memory(threads: int) -> int:
+    """Return the most bytes of the packets that are gathered, without the block that made them enough."""
+    return _gathered(threads) * GATHERED_BYTES

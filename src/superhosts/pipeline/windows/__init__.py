@@ -1,1 +1,0 @@
-"""Windows of event time: where each packet goes, and when a window closes."""

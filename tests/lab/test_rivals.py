@@ -1,0 +1,166 @@
+"""What every rival must do: the laws that it does not declare broken, clear refusals, and scans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from shapes import all_equal, near_threshold, one_scanner, repeats, zipf
+from superhosts import MergeError, UsageError
+from superhosts.core.device import cuda_problem, simulated
+from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
+from superhosts.lab.rivals.base import Rival
+
+SMALL = {
+    "dcds": dcds.Geometry(column_bits=8),
+    "vbfa": vbfa.Geometry(column_bits=8),
+    "gse": gse.Geometry(array_bits=18, vector_bits=9, table_bits=6),
+    "filter": filter.Geometry(words=4096, rows=3, counters=2000, threshold=1),
+    "spreadsketch": spreadsketch.Geometry(rows=3, buckets=500),
+    "pairsample": pairsample.Geometry(pairs=1500),
+    "rgs": rgs.Geometry(groups=900, buckets=20),
+}
+MERGING = [name for name, kind in RIVALS.items() if "merge" not in kind.broken_laws]
+ON_GPU = cuda_problem() is None and not simulated()
+SYNTH = "synth:flows=200k,packets=300k,super_hosts=20,windows=1,seed=1"
+
+
+def make(name: str, threads: int = 2, **more) -> Rival:
+    kind = RIVALS[name]
+    device = "cuda" if kind.runs_on_gpu and ON_GPU else "cpu"
+    return kind(**{"geometry": SMALL[name], "threads": threads, "device": device, **more})
+
+
+def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> Rival:
+    rival = make(name, threads)
+    rival.update(hosts, peers)
+    return rival
+
+
+def content(rival: Rival) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in rival.arrays().items()}
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_order_repetition_batches_and_clear(name):
+    for shape in (zipf(), repeats()):
+        once = content(rival := fed(name, shape.hosts, shape.peers))
+        shuffle = np.random.default_rng(1).permutation(len(shape.hosts))
+        if "order" not in rival.broken_laws:
+            assert content(fed(name, shape.hosts[shuffle], shape.peers[shuffle], threads=1)) == once
+        if "repetition" not in rival.broken_laws:
+            rival.update(shape.hosts[:999], shape.peers[:999])
+            assert content(rival) == once
+        rival.clear()
+        assert len(rival.super_hosts(1)) == len(rival.top(5)) == rival.estimate("10.0.0.1").peers == 0
+        for start in range(0, len(shape.hosts), 997):
+            rival.update(shape.hosts[start : start + 997], shape.peers[start : start + 997])
+            if start % 5 == 0:
+                rival.super_hosts(1000)  # A query in between changes nothing.
+        assert content(rival) == once
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_wide_peers(name):
+    """Peers of one and of two words; those below 2^32 are the same in every width."""
+    shape = zipf()
+    wide = shape.peers.astype(np.uint64)
+    assert content(fed(name, shape.hosts, wide)) == content(fed(name, shape.hosts, shape.peers))
+    two = np.stack([np.zeros_like(wide), wide], axis=1)
+    assert content(fed(name, shape.hosts, two)) == content(fed(name, shape.hosts, shape.peers))
+    for other in (wide << np.uint64(20), np.stack([wide, wide], axis=1)):
+        assert content(fed(name, shape.hosts, other)) != content(fed(name, shape.hosts, shape.peers))
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_merging_equals_having_seen_both_streams(name):
+    for shape in (zipf(), all_equal()):
+        cut = len(shape.hosts) // 3
+        whole = fed(name, shape.hosts, shape.peers)
+        left = fed(name, shape.hosts[: 2 * cut], shape.peers[: 2 * cut])  # the streams overlap
+        right = fed(name, shape.hosts[cut:], shape.peers[cut:])
+        twin = right.copy()
+        assert left.merge(right) is left
+        assert content(left) == content(whole) == content(twin.merge(left))
+        assert left.super_hosts(150).to_dict() == whole.super_hosts(150).to_dict()
+        assert content(left.merge(right).merge(left).merge(make(name))) == content(whole)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_unlike_ones_are_not_merged(name):
+    mine = make(name)
+    other = make("gse" if name == "vbfa" else "vbfa")
+    cases = [(other, f"cannot merge {type(other).__name__} into {name}")]
+    if name in MERGING:
+        cases += [(make(name, key=b"another key"), "key [0-9a-f]{16} into key [0-9a-f]{16}")]
+        cases += [(type(mine)("16MiB", device="cpu"), "geometry differs")]
+    else:
+        cases += [(make(name), "a pair that both have seen would count twice")]
+    for other, words in cases:
+        with pytest.raises(MergeError, match=words):
+            mine.merge(other)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_wrong_arguments_are_refused(name):
+    kind = RIVALS[name]
+    with pytest.raises(UsageError, match="32-bit hosts"):
+        make(name).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
+    with pytest.raises(UsageError, match="1 host but 2 peers"):
+        make(name).update([1], [1, 2])
+    with pytest.raises(UsageError, match="cannot be combined with a geometry"):
+        kind("16MiB", geometry=SMALL[name])
+    if not kind.runs_on_gpu:
+        with pytest.raises(UsageError, match=f"{name} runs on the CPU only; use cpu or auto"):
+            kind("1MiB", device="cuda")
+    for wrong, words in (({"device": "tpu"}, "unknown device"), ({"threads": 0}, "threads=0")):
+        with pytest.raises(UsageError, match=words):
+            make(name, **wrong)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_named_shapes_are_told_apart(name):
+    scanner, near = one_scanner(), near_threshold()
+    rival = RIVALS[name]("32MiB", device="cpu")
+    rival.update(scanner.hosts, scanner.peers)
+    (row,) = rival.super_hosts(1024)
+    assert (str(row.host), row.detector) == ("10.0.0.7", name)
+    assert rival.top(1).hosts.tolist() == [0x0A000007]
+    rival.clear()
+    rival.update(near.hosts, near.peers)
+    rows = rival.estimate(np.array(list(near.truth), np.uint32))
+    true = np.array(list(near.truth.values()))
+    assert rows.hosts.tolist() == list(near.truth)
+    assert np.abs(rows.peers / true - 1).mean() < 0.12
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_scan_may_name_a_rival(name):
+    (window,) = sh.scan(SYNTH, detector=name, memory="16MiB", threshold=1024, device="cpu", keep_sketch=True)
+    (exact,) = sh.scan(SYNTH, detector="exact", threshold=1024, families=[4])
+    found, true = ({str(row.host) for row in rows} for rows in (window, exact))
+    assert {row.detector for row in window} == {name}
+    assert len(found & true) >= 0.8 * len(true) >= 10
+    with pytest.raises(UsageError, match=f"{name} has no files: only cube, cbaa, cbaa-paper, exact can be saved"):
+        window.sketch.to_bytes()
+
+
+def test_a_scan_with_a_rival_has_the_windows_of_others(tmp_path):
+    sh.synth(tmp_path / "a.pcap", flows="20k", packets="40k", super_hosts=3, windows=2, seed=2)
+    slid = {"window": "5m", "slide": "150s", "threshold": 1024, "ipv4_prefix": 24}
+    ours, theirs = (
+        [
+            (window.window, [(str(row.host), row.peers) for row in window])
+            for window in sh.scan(tmp_path / "a.pcap", detector=name, families=[4], **slid)
+        ]
+        for name in ("pairsample", "exact")
+    )
+    assert ours == theirs
+    assert len(ours) >= 3
+    with pytest.raises(UsageError, match="windows that overlap are merged from panes, which rgs cannot do"):
+        sh.scan(tmp_path / "a.pcap", detector="rgs", **slid)
+    with pytest.raises(UsageError, match="one of cube, cbaa, cbaa-paper, exact, dcds, vbfa"):
+        sh.scan(tmp_path / "a.pcap", detector="nobody")
+    with pytest.raises(UsageError, match="rgs runs on the CPU only"):
+        sh.scan(tmp_path / "a.pcap", detector="rgs", device="cuda")

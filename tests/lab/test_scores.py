@@ -1,0 +1,181 @@
+"""Scores by hand, and a panel of detectors on a small window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cubes import dense_cube
+from superhosts import Geometry
+from superhosts.core.pairs import array_to_numbers, numbers_to_array
+from superhosts.core.results import SuperHosts
+from superhosts.detectors.exact import Exact
+from superhosts.detectors.registry import DETECTORS
+from superhosts.lab.experiment import averages, make_row
+from superhosts.lab.panel import Outcome, Panel
+from superhosts.lab.rivals import RIVALS
+from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
+
+TINY = Geometry(32, 1, 3, 10, 8, 1, 2)
+
+
+def found(*hosts: int) -> SuperHosts:
+    column, zeros = np.array(hosts, np.uint32), np.zeros(len(hosts), np.int64)
+    return SuperHosts(column, zeros, zeros, zeros, np.zeros(len(hosts), bool))
+
+
+def truth_of(counts: dict[int, int]) -> Truth:
+    return Truth(np.array(list(counts), np.uint32), np.array(list(counts.values()), np.int64))
+
+
+def test_a_hand_computed_example():
+    truth = truth_of({9: 5, 1: 10, 2: 9, 3: 30, 4: 11, 5: 1})
+    result = score(found(1, 3, 2, 77), truth, 10)  # 4 is missed; 2 has 9 peers; 77 was never seen
+    assert result == Score(true=3, missed=1, false=2, phantoms=1)
+    assert (result.fnr, result.fpr, result.ftr) == pytest.approx((1 / 3, 2 / 3, 1.0))
+
+
+def test_a_host_of_exactly_the_threshold_is_a_super_host():
+    truth = truth_of({1: 10, 2: 9})
+    assert score(found(1), truth, 10) == Score(1, 0, 0, 0)
+    assert score(found(2), truth, 10) == Score(1, 1, 1, 0)
+
+
+def test_nothing_to_find_and_nothing_found():
+    empty = truth_of({})
+    assert score(found(), empty, 10) == Score(0, 0, 0, 0)
+    assert score(found(4), empty, 10) == Score(0, 0, 1, 1)
+    for rate in (Score(0, 0, 1, 1).fnr, Score(0, 0, 1, 1).fpr, Score(0, 0, 1, 1).ftr):
+        assert known(rate) is None  # a share of nothing
+    nobody = ask_all(Exact(), empty, 10)
+    assert known(nobody.mean_error) is None
+    assert known(nobody.coverage) is None
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_the_truth_knows_hosts_of_every_width(bits):
+    numbers = [(3 << (bits - 4)) + 1, 5, (3 << (bits - 4)) + 2, 1]
+    truth = Truth(numbers_to_array(numbers, bits), np.array([10, 20, 30, 40]))
+    asked = numbers_to_array([5, 6, numbers[2], numbers[0], 1], bits)
+    assert truth.peers_of(asked).tolist() == [20, 0, 30, 10, 40]
+    hosts, peers = truth.at_least(20)
+    assert dict(zip(array_to_numbers(hosts), peers.tolist(), strict=True)) == {5: 20, numbers[2]: 30, 1: 40}
+
+
+def test_estimates_leave_out_saturated_hosts_but_count_their_bounds():
+    inf = np.inf
+    estimates = Estimates(
+        true=np.array([100, 200, 300, 400]),
+        peers=np.array([110, 190, 250, 399]),
+        low=np.array([90, 195, 250, 350]),
+        high=np.array([120, 210, inf, 390]),
+        saturated=np.array([False, False, True, False]),
+    )
+    assert estimates.errors == pytest.approx([0.1, -0.05, -0.0025])
+    assert estimates.mean_error == pytest.approx((0.1 + 0.05 + 0.0025) / 3)
+    assert estimates.held.tolist() == [True, True, True, False]
+    assert estimates.coverage == 0.75
+
+
+def small_window() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    hosts = np.repeat(np.arange(20, dtype=np.uint32), [400] * 3 + [20] * 17)
+    return hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+
+
+def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
+    hosts, peers = small_window()
+    panel = Panel({"one": lambda: dense_cube(geometry=TINY, device="cpu"), "two": lambda: Exact()})
+    panel.warm_up(300)
+    for start in range(0, len(hosts), 300):
+        panel.update(hosts[start : start + 300], peers[start : start + 300])
+    alone = dense_cube(geometry=TINY, device="cpu")
+    alone.update(hosts, peers)
+    one, two = panel.outcomes(300)
+    assert np.array_equal(panel.detectors["one"].arrays()["bits"], alone.bits)
+    assert two.score == Score(3, 0, 0, 0)
+    assert two.estimates.mean_error == 0
+    assert two.estimates.coverage == 1
+    assert one.score == score(alone.super_hosts(300), Truth.of(panel), 300)
+    assert one.pairs == len(hosts)
+    assert one.update_seconds > 0
+    assert one.restore_seconds > 0
+    assert one.memory == alone.memory
+    assert 0 < one.wire < one.memory
+    panel.clear()
+    assert panel.pairs == 0
+    assert panel.seconds == {"one": 0.0, "two": 0.0}
+    assert [outcome.score for outcome in panel.outcomes(300)] == [Score(0, 0, 0, 0)] * 2
+
+
+def test_means_over_windows():
+    hosts, peers = small_window()
+    panel = Panel({"exact": lambda: Exact(), "cube": lambda: dense_cube(geometry=TINY, device="cpu")})
+    rows = []
+    for number in range(2):
+        panel.update(hosts[: len(hosts) - 400 * number], peers[: len(hosts) - 400 * number])
+        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(300)]
+        panel.clear()
+    exact, cube = averages(rows)
+    assert (exact.detector, exact.windows, exact.true, exact.ftr, exact.ftr_error) == ("exact", 2, 3.0, 0.0, 0.0)
+    assert cube.ftr == pytest.approx((rows[1].ftr + rows[3].ftr) / 2)
+    assert cube.ftr_error == pytest.approx(abs(rows[1].ftr - rows[3].ftr) / 2)
+    assert cube.update_rate == pytest.approx(2 / (1 / rows[1].update_rate + 1 / rows[3].update_rate))
+
+
+def test_every_true_super_host_is_asked_for():
+    hosts, peers = small_window()
+    exact = Exact()
+    exact.update(hosts, peers)
+    estimates = ask_all(exact, Truth.of(exact), 300)
+    assert estimates.true.tolist() == estimates.peers.tolist()
+    assert len(estimates.true) == 3
+
+
+def test_means_leave_out_windows_without_super_hosts():
+    hosts, peers = small_window()
+    panel = Panel({"cube": lambda: dense_cube(geometry=TINY, device="cpu")})
+    rows = []
+    for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
+        panel.update(hosts, peers)
+        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(least)]
+        panel.clear()
+    assert [row.true for row in rows] == [3, 0, 20]
+    first, empty, last = rows
+    assert (empty.fnr, empty.fpr, empty.ftr, empty.error, empty.coverage) == (None,) * 5
+    (mean,) = averages(rows)
+    assert (mean.windows, mean.rated) == (3, 2)
+    assert mean.true == pytest.approx(23 / 3)
+    assert mean.ftr == pytest.approx((first.ftr + last.ftr) / 2)
+    assert mean.coverage == pytest.approx((first.coverage + last.coverage) / 2)
+    (nothing,) = averages([empty])
+    assert (nothing.ftr, nothing.ftr_error, nothing.coverage, nothing.rated) == (None, None, None, 0)
+
+
+def test_hosts_reported_where_there_are_none_are_counted_all_the_same():
+    outcome = Outcome("one", Score(0, 0, 7, 2), ask_all(Exact(), truth_of({}), 10), 1, 1.0, 1.0, 1, 1)
+    rows = [make_row("0", outcome), make_row("1", outcome._replace(score=Score(2, 0, 5, 0)))]
+    assert [row.false for row in rows] == [7, 5]
+    assert averages(rows)[0].unrated_false == 7
+
+
+@pytest.mark.parametrize("name", ["cube", "exact", "dcds", "gse", "rgs"])
+def test_many_hosts_are_asked_at_once(name):
+    hosts, peers = small_window()
+    detector = (DETECTORS | RIVALS)[name](**({} if name == "exact" else {"memory": "8MiB"}), device="cpu")
+    detector.update(hosts, peers)
+    exact = Exact()
+    exact.update(hosts, peers)
+    truth = Truth.of(exact)
+    numbers = array_to_numbers(truth.at_least(1)[0])
+    singly = [detector.estimate(number) for number in numbers]
+    together = ask_all(detector, truth, 1)
+    assert len(numbers) == 20
+    assert together.peers.tolist() == [row.peers for row in singly]
+    assert together.low.tolist() == [row.peers_low for row in singly]
+    assert together.high.tolist() == [np.inf if row.peers_high is None else row.peers_high for row in singly]
+    assert together.saturated.tolist() == [row.saturated for row in singly]
+
+
+def test_rates_as_tables_show_them():
+    assert (percent(0.0123), percent(0.5, 1), percent(None)) == ("1.23", "50.0", "–")
