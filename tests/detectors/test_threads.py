@@ -168,7 +168,7 @@ def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) ->
 
 @pytest.mark.gpu
 @pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
-@pytest.mark.parametrize("name", [*ON_GPU, "exact"])
+@pytest.mark.parametrize("name", DETECTORS)
 def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
     given = batches(WRITERS * BATCHES, 300)
     *_, alone = prefixes(name, given)

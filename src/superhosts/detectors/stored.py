@@ -179,9 +179,10 @@ def read_fields(header: Mapping[str, Any], classes: Classes) -> tuple[Notes, dic
     kinds: dict[Part, Kind] = {}
     for number, fields in enumerate(checked):
         place = f"parts[{number}]"
-        part, kind = part_of(fields, place), _build_kind(fields, classes[fields["detector"]], place)
-        if kind.format.family != part.family:
-            raise FieldError(f"{place}.format", f"{kind.format.words} in a part of family {part.family}")
+        part, host = part_of(fields, place), fields["format"]
+        if host.family != part.family:
+            raise FieldError(f"{place}.format", f"{host.words} in a part of family {part.family}")
+        kind = _build_kind(fields, classes[fields["detector"]], place)
         if part in kinds:
             raise FieldError(place, f"duplicate part {part.words}")
         kinds[part] = kind
