@@ -1,6 +1,6 @@
 """Every kind of input and every command on small data: together they use the hot loops that tests use.
 
-A parallel run of the tests compiles them before its workers start (`warm_up`), and `tests/test_second_run.py` proves
+A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
 that a second process compiles none of them again.
 
     python tests/warming.py inputs detectors    # run these shares in this process
@@ -305,7 +305,7 @@ def parts(folder: Path) -> Iterator[Step]:
     from detectors import test_cube_stages as stages
     from detectors import test_estimates_of_many as estimates
     from detectors import test_host_rows as host_rows
-    from engines import test_gpu as gpu
+    from detectors.gpu import test_gpu as gpu
     from sketches import test_golden as golden
     from sources import test_capture_pieces as pieces
     from sources import test_kafka as kafka

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.scenes import HOST, Scene, browsing, horizontal_scan
-from evidence.test_sampling import batch_of
 from fleets import SETTINGS, window
 from hubs import Node
 from naive_evidence import Packet, sample
+from sketch.evidence.scenes import HOST, Scene, browsing, horizontal_scan
+from sketch.evidence.test_sampling import batch_of
 from superhosts.core.hashing import secret_of
 from superhosts.core.results import Selection
 from superhosts.pipeline.builder import WindowBuilder

@@ -11,6 +11,15 @@ the cache carries a stamp of what its machine code is made from (`stamp_of`) and
 
 Who can write to the cache can run code in this process. So a file or folder counts only if it belongs to this user or
 to root and nobody else can write to it (`distrust`).
+
+numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
+optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is
+optimized with it, so a callee of a callee is optimized several times. The loops that fill a cube have dozens of
+callees: half of their compilation made code that nobody runs. So a compiled function has an inline variant, which
+callers link: it ends with the LLVM code that numba writes (`_Caller`). If Python calls the function, too, the function
+itself is compiled as usual.
+
+All of this uses private parts of numba, so pyproject.toml names the versions with which it was tested.
 """
 
 from __future__ import annotations
@@ -49,16 +58,6 @@ from numba.core.types.misc import NoneType, Omitted
 
 from superhosts.jit.compilation import compiling, is_tested, warn_not_kept
 
-# Compiled functions that other compiled functions call: LLVM code that is inlined there, and no more.
-#
-# numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
-# optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is
-# optimized with it, so a callee of a callee is optimized several times. The loops that fill a cube
-# have dozens of callees: half of their compilation made code that nobody runs.
-#
-# So a compiled function has a twin for calls from compiled functions (`give_twin`). The twin ends with the LLVM code
-# that numba writes. If Python calls the function, too, the function itself is compiled as usual.
-
 
 class _Code(JITCodeLibrary):  # type: ignore[misc]
     """The LLVM code of a function as numba writes it, to be linked into callers. There is no machine code of it."""
@@ -71,7 +70,6 @@ class _Code(JITCodeLibrary):  # type: ignore[misc]
         return 0
 
     def _finalize_final_module(self) -> None:
-        """Say that nothing is missing."""
         self._finalized = True
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -86,7 +84,6 @@ class _CalleeCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function as far as its callers need it."""
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a Python function."""
         self.state.library = _Code(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
 
@@ -95,7 +92,6 @@ class CallerCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function for Python, with the environments of its callees: constants that they read at run time."""
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a Python function."""
         with compiling(func.__qualname__):
             result = super().compile_extra(func)
         for environment in result._find_referenced_environments():
@@ -104,11 +100,11 @@ class CallerCompiler(Compiler):  # type: ignore[misc]
 
 
 class _Caller(CPUDispatcher):  # type: ignore[misc]
-    """A compiled function that is its twin where compiled functions refer to it."""
+    """A compiled function that is its inline variant where compiled functions refer to it."""
 
     @functools.cached_property
-    def twin(self) -> Any:
-        """The twin, made when a function that calls it is compiled: most runs compile nothing."""
+    def inline_variant(self) -> Any:
+        """Made when a function that calls this one is compiled: most runs compile nothing."""
         options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         return CPUDispatcher(
             self.py_func, targetoptions={**self.targetoptions, **options}, pipeline_class=_CalleeCompiler
@@ -116,12 +112,7 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
 
     @property
     def _numba_type_(self) -> Any:
-        return self._type if self.is_compiling else self.twin._type  # or it calls itself
-
-
-def give_twin(dispatcher: Any) -> None:
-    """Let compiled functions call the twin of a compiled function."""
-    dispatcher.__class__ = _Caller
+        return self._type if self.is_compiling else self.inline_variant._type  # or it calls itself
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -142,7 +133,7 @@ def compiled(function: Function) -> Function:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
-        give_twin(dispatcher)
+        dispatcher.__class__ = _Caller
     return cast(Function, dispatcher)
 
 
@@ -168,13 +159,12 @@ def _define_runtime(target: Any) -> None:
     """Define the functions that machine code calls to allocate arrays.
 
     These are the C functions that `rtsys.initialize` defines. It compiles some more for the linker, which takes 25 ms;
-    numba does that before it compiles anything itself. Other versions of numba may keep them elsewhere.
+    numba does that before it compiles anything itself.
     """
-    helpers = getattr(runtime, "c_helpers", None)
-    if helpers is None or numba.config.NRT_STATS:
+    if numba.config.NRT_STATS:
         rtsys.initialize(target)
         return
-    for name, address in helpers.items():
+    for name, address in runtime.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
@@ -206,10 +196,7 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
         numba keeps one for each of its own functions that it has compiled in, and loads the module of each with it: a
         tenth of a second for `np.empty`. Only constants in them are ever read.
         """
-        reduced: tuple[Any, ...] = super().reduce(result)
-        *parts, environments = reduced
-        if not isinstance(environments, tuple) or not all(hasattr(each, "consts") for each in environments):
-            return reduced  # Other versions of numba may keep something else there.
+        *parts, environments = super().reduce(result)
         return (*parts, tuple(each for each in environments if each.consts))
 
 
@@ -251,11 +238,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """
         if self._impl is None:
             return None
-        try:
-            _define_runtime(target)
-            return self._load_overload(signature, target)
-        except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
-            return super().load_overload(signature, target)
+        _define_runtime(target)
+        return self._load_overload(signature, target)
 
     def save_overload(self, signature: Any, data: Any) -> None:
         """Keep the machine code for a signature; warn if that cannot be."""

@@ -20,14 +20,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba.core.types import uint64
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly, thread_count
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
 from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import MARKED_BYTES, byte_marks, word_at
 
 Bytes = NDArray[np.uint8]
 Kinds = NDArray[np.uint8]  # 4, 6 or 0 (no address)
@@ -40,42 +38,6 @@ READABLE = 56  # bytes from the start of a text that are read, wherever it ends
 _HIGH_BITS = 0x8080808080808080
 _LOW_BITS = 0x7F7F7F7F7F7F7F7F
 _ONES = 0x0101010101010101
-_VECTOR = 16  # bytes that are compared at once
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _word(_context: Any, _address: Any) -> Any:
-    """Return the eight bytes at an address in memory, the first one lowest."""
-
-    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
-        word = ir.IntType(64)
-        return builder.load(builder.inttoptr(values[0], word.as_pointer()), "", 1)
-
-    return uint64(uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _marks(_context: Any, _address: Any) -> Any:
-    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros.
-
-    A vector register holds all of them. Vectors are not part of Python, so the instructions are given here; LLVM
-    translates them for every processor.
-    """
-
-    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
-        vector, bits, word = ir.VectorType(ir.IntType(8), _VECTOR), ir.IntType(_VECTOR), ir.IntType(64)
-        text = builder.load(builder.inttoptr(values[0], vector.as_pointer()), "", 1)
-
-        def compared(how: str, other: Any, number: int) -> Any:
-            found = builder.icmp_unsigned(how, other, ir.Constant(vector, [number] * _VECTOR))
-            return builder.zext(builder.bitcast(found, bits), word)
-
-        others = compared(">", builder.sub(text, ir.Constant(vector, [ord("0")] * _VECTOR)), 9)
-        dots = builder.shl(compared("==", text, ord(".")), ir.Constant(word, _VECTOR))
-        zeros = builder.shl(compared("==", text, ord("0")), ir.Constant(word, 2 * _VECTOR))
-        return builder.or_(others, builder.or_(dots, zeros))
-
-    return uint64(uint64), generate
 
 
 @compiled
@@ -120,24 +82,24 @@ def parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint6
     zero, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
     if length - np.uint64(7) > np.uint64(8):
         return zero, one
-    marks = np.uint64(_marks(start))
+    marks = np.uint64(byte_marks(start))
     after = one << length
-    others, dots = marks & (after - one), marks >> np.uint64(_VECTOR) & (after - one)
+    others, dots = marks & (after - one), marks >> np.uint64(MARKED_BYTES) & (after - one)
     ends = dots | after  # The end of the text counts as a dot: every step below finds a bit.
     ends2 = ends & (ends - one)
     ends3 = ends2 & (ends2 - one)
     begins = ends << one | one  # beyond the end, too
     empty = begins & ends
     long = ~(ends | ends >> one | ends >> two | ends >> np.uint64(3)) & (after - one)
-    padded = marks >> np.uint64(2 * _VECTOR) & begins & ~(ends >> one) & (after - one)
+    padded = marks >> np.uint64(2 * MARKED_BYTES) & begins & ~(ends >> one) & (after - one)
     wrong = (others ^ dots) | (ends3 & (ends3 - one) ^ after) | empty | long | padded
     if wrong != zero:
         return zero, one
     end1, end2, end3 = _trailing_zeros(ends), _trailing_zeros(ends2), _trailing_zeros(ends3)
-    number1 = _number(np.uint64(_word(start)), end1)
-    number2 = _number(np.uint64(_word(start + end1 + one)), end2 - end1 - one)
-    number3 = _number(np.uint64(_word(start + end2 + one)), end3 - end2 - one)
-    number4 = _number(np.uint64(_word(start + end3 + one)), length - end3 - one)
+    number1 = _number(np.uint64(word_at(start)), end1)
+    number2 = _number(np.uint64(word_at(start + end1 + one)), end2 - end1 - one)
+    number3 = _number(np.uint64(word_at(start + end2 + one)), end3 - end2 - one)
+    number4 = _number(np.uint64(word_at(start + end3 + one)), length - end3 - one)
     value = number1 << np.uint64(24) | number2 << np.uint64(16) | number3 << np.uint64(8) | number4
     return value, np.uint64(number1 | number2 | number3 | number4 > np.uint64(255))
 
@@ -158,14 +120,14 @@ def _parse_ipv6(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np
     high, low, head_high, head_low = zero, zero, zero, zero
     count, gap = 0, -1  # groups read, and those before "::"
     at = zero
-    word = np.uint64(_word(start))
+    word = np.uint64(word_at(start))
     if word & byte == colon:
         if word >> np.uint64(8) & byte != colon:
             return 0, zero, zero
         gap = 0
         at = np.uint64(2)
     while at < length:
-        word = np.uint64(_word(start + at))
+        word = np.uint64(word_at(start + at))
         left = length - at
         digits = min(_trailing_zeros(_not_hex(word) | one << np.uint64(63)) >> np.uint64(3), left)
         if digits - one > np.uint64(3) or count > 7:

@@ -15,11 +15,6 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba.core.types import int32, int64
-from numba.core.types.containers import UniTuple
-from numba.core.typing import signature
-from numba.extending import intrinsic
 
 from superhosts.core.device import cuda_driver, simulated, start_parallel, thread_count
 from superhosts.core.pairs import Addresses, Batches
@@ -28,6 +23,7 @@ from superhosts.detectors.engines.base import TransferSizes
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.launch import Stream, device_array, is_pinned, make_stream, pinned
 from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import call_address
 
 # A thread transfers all of its parts in one compiled call without the GIL. In Python, every step of every part waits
 # for the GIL, and with many threads that takes longer than the copies.
@@ -49,20 +45,6 @@ def _calls() -> Calls:
     names = "cuCtxSetCurrent", "cuStreamSynchronize", "cuMemcpyHtoDAsync_v2"
     functions = [*(getattr(cuda_driver(), name) for name in names), ctypes.CDLL(None).memcpy]
     return Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions))
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def call(_context: Any, _address: Any, words: Any) -> Any:
-    """Call the function at an address with 64-bit words; return a 32-bit status."""
-
-    def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        address, arguments = values
-        word = ir.IntType(64)
-        kind = ir.FunctionType(ir.IntType(32), [word] * len(words))
-        unpacked = [builder.extract_value(arguments, number) for number in range(len(words))]
-        return builder.call(builder.inttoptr(address, kind.as_pointer()), unpacked)
-
-    return signature(int32, int64, UniTuple(int64, len(words))), generate
 
 
 class Parts(NamedTuple):
@@ -90,13 +72,15 @@ def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: in
     A part must fit into half of the buffer.
     """
     size, total = parts.size, parts.rows.sum()
-    status, half, first_batch, begin = call(calls.enter, (context,)), 0, 0, 0
+    status, half, first_batch, begin = call_address(calls.enter, (context,)), 0, 0, 0
     for start in range(first * size, total, step * size):
         stop = min(total, start + size)
         while begin + parts.rows[first_batch] <= start:  # `begin` is the number of pairs before that batch
             begin += parts.rows[first_batch]
             first_batch += 1
-        status = status or call(calls.wait, (buffer.streams[half],))  # The previous part in this half must be sent.
+        status = status or call_address(
+            calls.wait, (buffer.streams[half],)
+        )  # The previous part in this half must be sent.
         place = buffer.address + half * buffer.half_size
         for column in range(2):
             width, whole = parts.widths[column], place
@@ -104,15 +88,15 @@ def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: in
             while before < stop:
                 skipped = max(0, start - before)
                 taken = (min(parts.rows[batch], stop - before) - skipped) * width
-                call(calls.copy, (place, parts.sources[batch, column] + skipped * width, taken))
+                call_address(calls.copy, (place, parts.sources[batch, column] + skipped * width, taken))
                 place += taken
                 before += parts.rows[batch]
                 batch += 1
             target = parts.targets[column] + start * width
-            status = status or call(calls.send, (target, whole, place - whole, buffer.streams[half]))
+            status = status or call_address(calls.send, (target, whole, place - whole, buffer.streams[half]))
         half = 1 - half
     for stream in buffer.streams:
-        last_status = call(calls.wait, (stream,))
+        last_status = call_address(calls.wait, (stream,))
         status = status or last_status
     return int(status)
 

@@ -23,17 +23,15 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.core.types import void
-from numba.core.typing import signature
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import InputError
-from superhosts.jit.cache import compiled, is_switched_off
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import fence
 from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,
@@ -107,27 +105,10 @@ class Layout(NamedTuple):
     cooked: int  # 1: no frame has its link-layer header
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _fence(_context: Any) -> Any:
-    """Keep reads and writes before this point before those behind it."""
-
-    def generate(target: Any, builder: Any, _types: Any, _values: Any) -> Any:
-        builder.fence("seq_cst")
-        return target.get_dummy_value()
-
-    return signature(void), generate
-
-
 @compiled
 def _short(block: Bytes, at: int) -> int:
     """Two bytes as an unsigned number, least significant first."""
     return byte(block, at) | byte(block, at + 1) << 8
-
-
-if is_switched_off():
-
-    def _fence() -> None:
-        """Do nothing: the interpreter is slow enough."""
 
 
 @compiled
@@ -162,7 +143,7 @@ def walk_ring(ring: Bytes, words: Words, layout: Layout, place: Place, tally: Ta
         if not left:
             if not words[status] & np.uint32(TO_USER):
                 break
-            _fence()
+            fence()
             left = little(ring, start + BLOCK_PACKETS)
             at = start + little(ring, start + BLOCK_FIRST)
         while left and packets < limit:
@@ -225,7 +206,7 @@ def walk_ring(ring: Bytes, words: Words, layout: Layout, place: Place, tally: Ta
                 left = 0
             at += following
         if not left:
-            _fence()
+            fence()
             words[status] = TO_KERNEL
             place[BLOCKS] += 1
             index = index + 1 if index + 1 < layout.blocks else 0

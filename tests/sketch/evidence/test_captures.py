@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evidence.test_patterns import background
-from evidence.test_sampling import all_count, batch_of
 from places import DATA
+from sketch.evidence.test_patterns import background
+from sketch.evidence.test_sampling import all_count, batch_of
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import Addresses, Network, PacketBatch, Part
 from superhosts.sketch.evidence.patterns import UNKNOWN, Judge

@@ -41,7 +41,7 @@ def test_callees_have_no_machine_code() -> None:
     assert len(highest.signatures) == 1
     for callee in (middle, lowest):
         assert callee.signatures == []
-        (result,) = callee.twin.overloads.values()
+        (result,) = callee.inline_variant.overloads.values()
         assert isinstance(result.library, _Code)
         assert "wrapper" not in result.library.get_llvm_str()
 
@@ -98,4 +98,4 @@ def test_types_of_callees_differ_by_caller() -> None:
         return add(x, x), add(x, y), add(y, y)
 
     assert both(1, 0.5) == (2, 1.5, 1.0)
-    assert len(add.twin.overloads) == 3  # type: ignore[attr-defined]
+    assert len(add.inline_variant.overloads) == 3  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ import pytest
 
 import superhosts as sh
 from commands import Run
-from evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
-from evidence.test_sampling import SECRET, batch_of
 from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
+from sketch.evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
+from sketch.evidence.test_sampling import SECRET, batch_of
 from superhosts.core import pairs as said
 from superhosts.errors import UsageError
 from superhosts.output.rows import COLUMNS

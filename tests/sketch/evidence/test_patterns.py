@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from evidence.scenes import (
+from naive_evidence import Packet
+from sketch.evidence.scenes import (
     ACK,
     HOST,
     ICMP,
@@ -32,8 +33,7 @@ from evidence.scenes import (
     vertical_scan,
     web_server,
 )
-from evidence.test_sampling import SECRET, sampled
-from naive_evidence import Packet
+from sketch.evidence.test_sampling import SECRET, sampled
 from superhosts.core import pairs as said
 from superhosts.core.pairs import Part
 from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Judge, Verdict

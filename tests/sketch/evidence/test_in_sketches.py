@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from evidence.test_sampling import SECRET, random_packets, sampled
 from naive_evidence import sample
+from sketch.evidence.test_sampling import SECRET, random_packets, sampled
 from superhosts.core.pairs import Part
 from superhosts.cubefile.container import CubeReader, write
 from superhosts.errors import MergeError, SketchFileError
