@@ -19,11 +19,11 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.detectors.cube import Cube
-from superhosts.fleet.files import FileSender
-from superhosts.fleet.link import Sender
-from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.link import LinkSender
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.synthetic.traffic import Traffic, window_flows
@@ -130,7 +130,7 @@ class Fleet:
         """Create hard links to the sketches in the spools of a run."""
         for window in windows:
             for path in self.files(window, sites):
-                spool = folder / Parcel.parse(path.name).site
+                spool = folder / SketchId.parse(path.name).site
                 spool.mkdir(parents=True, exist_ok=True)
                 os.link(path, spool / path.name)
 
@@ -156,7 +156,7 @@ class Sent(NamedTuple):
 def send(pipe: Any, folder: Path, way: Path | str, total: int) -> None:
     """Run the senders of all sites, one thread each, until the hub has sent all receipts."""
     spools = [Spool(path, path.name, cap=1 << 50, say=tell) for path in sorted(folder.iterdir())]
-    senders: list[Sender] = [
+    senders: list[LinkSender] = [
         FileSender(way, spool.site, tell) if isinstance(way, Path) else NatsSender(NatsOptions(way), spool.site, tell)
         for spool in spools
     ]

@@ -22,9 +22,9 @@ from cases import warm_up
 from fleet import Usage, check, rehearse, running_hub
 from fleet_edges import Fleet
 from harness import HERE, Report
+from superhosts.fleet.names import site_of
+from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.send import BUSY, NO_ROOM
-from superhosts.fleet.nats.wire import Chunk
-from superhosts.fleet.parcels import site_of
 
 IN_FLIGHT = 64  # pieces that the server has yet to confirm
 

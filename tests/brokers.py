@@ -23,11 +23,11 @@ from processes import DEADLINE, free_port, wait_for
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import SketchFileError
+from superhosts.fleet.link import MERGED, RESEND, Receipt
+from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.options import NatsOptions, Timing
-from superhosts.fleet.nats.wire import Chunk
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, RESEND, Receipt
+from superhosts.fleet.nats.credentials import NatsOptions, Timing
+from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.spool import Spool
 
 MIB = 1 << 20
@@ -119,12 +119,12 @@ def make_spool(folder: Path, site: str) -> Spool:
 
 
 def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path:
-    """Write a file of `size` random bytes and a valid checksum, under the name of a parcel."""
+    """Write a file of `size` random bytes and a valid checksum, under the name of a sketch."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / ".noise.tmp"
     data = np.random.default_rng([number, *site.encode()]).integers(0, 256, size, np.uint8)
     sketchfile.write(fresh, {"window": list(window(number))}, {"noise": data})
-    target = folder / Parcel.of(fresh, site, window(number)).name
+    target = folder / SketchId.of(fresh, site, window(number)).name
     fresh.replace(target)
     return target
 
@@ -137,7 +137,7 @@ def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
 
 
 class KeepingIntake:
-    """An intake that keeps complete parcels and returns receipts."""
+    """An intake that keeps complete sketches and returns receipts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "incoming"
@@ -146,7 +146,7 @@ class KeepingIntake:
         self.kept.mkdir(exist_ok=True)
         self.calls: list[tuple[str, str]] = []
         self.failures = 0  # how many calls report a full disk; each of them clears the gate
-        self.gate = threading.Event()  # no parcel is accepted while this is clear
+        self.gate = threading.Event()  # no sketch is accepted while this is clear
         self.gate.set()
 
     def accept(self, path: Path, name: str, site: str) -> Receipt:
@@ -158,8 +158,8 @@ class KeepingIntake:
             raise OSError(28, "No space left on device")
         try:
             with CubeReader(path):
-                parcel = Parcel.parse(name)
-                if Parcel.of(path, site, parcel.window) != parcel:
+                sketch_id = SketchId.parse(name)
+                if SketchId.of(path, site, sketch_id.window) != sketch_id:
                     return Receipt(name, RESEND, "another checksum")
         except SketchFileError as error:
             return Receipt(name, RESEND, str(error))

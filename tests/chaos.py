@@ -43,7 +43,7 @@ from processes import (
 from processes import SITES as ALL_SITES
 from superhosts.core.files import read_json
 from superhosts.core.pairs import PacketBatch
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.sources.capture import open_capture
 from superhosts.sources.synthetic.capture import write_capture
@@ -138,14 +138,14 @@ class Fleet:
         return {"hub": self.hub, **self.edges}
 
     @functools.cached_property
-    def parcels(self) -> dict[str, list[Path]]:
+    def sketch_files(self) -> dict[str, list[Path]]:
         """The sketches of every site as an edge sends them, one per window."""
         return {site: self._parcels(site) for site in SITES}
 
     def _parcels(self, site: str) -> list[Path]:
         options: dict[str, Any] = {"memory": COMMON[1], "device": "cpu", "threads": 1, "site": site}
         run = scan(self.captures[site], inner="10.0.0.0/8", window=f"{SECONDS}s", **options)
-        return [write_parcel(result.sketch, self.folder / "parcels" / site, site) for result in run]
+        return [write_parcel(result.sketch, self.folder / "sketch_files" / site, site) for result in run]
 
     def start(self) -> None:
         for node in self.nodes.values():
@@ -330,7 +330,7 @@ def replay(fleet: Fleet, chance: random.Random) -> Iterator[None]:
         past = range(fleet.ended)
         for number in chance.choices(past, k=3):
             folder = fleet.folder / "link" / site if fleet.by_files else fleet.folder / f"spool-{site}"
-            put(fleet.parcels[site][number], folder)
+            put(fleet.sketch_files[site][number], folder)
         number = chance.choice(past)
         name = chance.choice([None, f"again{chance.randrange(10**6)}.pcap"])
         put(fleet.captures[site][number], fleet.folder / "captures" / site, name)

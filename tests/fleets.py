@@ -11,7 +11,7 @@ from forging import forge
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
 from superhosts.cubefile.container import VERSION
-from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.names import SketchId
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 
@@ -42,12 +42,12 @@ def make_sketch(
 
 
 def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
-    """Save a sketch under the name of its parcel."""
+    """Save a sketch under the name of its sketch."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / ".fresh.tmp"
     sketch.save(fresh)
     assert sketch.window is not None
-    target = folder / Parcel.of(fresh, site or min(sketch.sites), sketch.window).name
+    target = folder / SketchId.of(fresh, site or min(sketch.sites), sketch.window).name
     fresh.replace(target)
     return target
 
@@ -55,10 +55,10 @@ def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
 def forge_parcel(
     folder: Path, header: Any, blocks: bytes = b"", *, site: str = "ams", number: int = 0, version: int = VERSION
 ) -> Path:
-    """Write a file with a valid checksum and any header, under the name of its parcel."""
+    """Write a file with a valid checksum and any header, under the name of its sketch."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = forge(folder / "fresh.cube", header, blocks, version)
-    return fresh.rename(folder / Parcel.of(fresh, site, window(number)).name)
+    return fresh.rename(folder / SketchId.of(fresh, site, window(number)).name)
 
 
 def damage(path: Path, offset: int = -100) -> None:

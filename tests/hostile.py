@@ -18,8 +18,8 @@ from chaos import Fleet, put
 from processes import DEADLINE
 from superhosts.core.pairs import Window
 from superhosts.cubefile import container as sketchfile
-from superhosts.fleet.nats.wire import CHUNK, STREAM, Chunk
-from superhosts.fleet.parcels import Parcel, parse_window_name
+from superhosts.fleet.names import SketchId, parse_window_name
+from superhosts.fleet.nats.messages import CHUNK, STREAM, Chunk
 
 EVIL = "evil"
 MANY = 400_000  # empty objects in a header: more than the 1 MiB that a site may send
@@ -28,7 +28,7 @@ Header = dict[str, Any]
 
 
 def forge(source: Path, change: Callable[[Header], None]) -> tuple[str, bytes]:
-    """Return the parcel name and the bytes of a sketch with a changed header and a valid checksum."""
+    """Return the sketch's name and the bytes of a sketch with a changed header and a valid checksum."""
     data = source.read_bytes()
     start = sketchfile._START
     magic, version, length = start.unpack_from(data)
@@ -41,7 +41,7 @@ def forge(source: Path, change: Callable[[Header], None]) -> tuple[str, bytes]:
     text = json.dumps(header).encode()
     body = start.pack(magic, version, len(text)) + text + data[start.size + length : -sketchfile.DIGEST]
     digest = hashlib.blake2b(body, digest_size=sketchfile.DIGEST).digest()
-    return Parcel(EVIL, window, digest.hex()[:16]).name, body + digest
+    return SketchId(EVIL, window, digest.hex()[:16]).name, body + digest
 
 
 def _float_bits(header: Header) -> None:
@@ -80,9 +80,9 @@ FORGERIES = [_float_bits, _unknown_side, _reversed_window, _others_site, _no_cou
 def forgeries(fleet: Fleet, chance: random.Random) -> Iterator[tuple[str, bytes]]:
     """Yield sketches that must not be merged, for windows that the honest sites are sending."""
     for change in FORGERIES:
-        source = chance.choice(fleet.parcels["ams"][: fleet.ended + 1])
+        source = chance.choice(fleet.sketch_files["ams"][: fleet.ended + 1])
         yield forge(source, change)
-    name, data = forge(fleet.parcels["ams"][0], lambda header: None)
+    name, data = forge(fleet.sketch_files["ams"][0], lambda header: None)
     yield name, data[: len(data) // 2]
     yield name.replace(name[-21:-5], "0123456789abcdef"), chance.randbytes(5000)
 
@@ -94,8 +94,8 @@ def forgeries(fleet: Fleet, chance: random.Random) -> Iterator[tuple[str, bytes]
 def speak_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     """Send forged sketches, incomplete ones, garbage, and messages of other sites, while the honest sites work."""
     thread = threading.Thread(target=lambda: asyncio.run(_attack(fleet, chance)), name=EVIL)
-    parcels = fleet.parcels  # created in this thread, before the others start
-    assert parcels
+    sketch_files = fleet.sketch_files  # created in this thread, before the others start
+    assert sketch_files
     thread.start()
     yield
     thread.join(DEADLINE)
@@ -141,9 +141,9 @@ async def _send_forgeries(client: Any, fleet: Fleet, chance: random.Random) -> N
 
 async def _send_beginnings(client: Any, fleet: Fleet, chance: random.Random) -> None:
     """Send the first pieces of sketches that are never completed."""
-    window = Parcel.parse(fleet.parcels["ams"][0].name).window
+    window = SketchId.parse(fleet.sketch_files["ams"][0].name).window
     for _ in range(100):
-        name = Parcel(EVIL, window, f"{chance.getrandbits(64):016x}").name
+        name = SketchId(EVIL, window, f"{chance.getrandbits(64):016x}").name
         chunk = Chunk(name, 0, 4096, 100 * 4096)
         await client.publish(f"superhosts.from.{EVIL}.chunk", chance.randbytes(4096), headers=chunk.headers("0"))
 
@@ -164,9 +164,9 @@ async def _flood(client: Any, fleet: Fleet, chance: random.Random) -> None:
 
 async def _speak_for_others(client: Any, fleet: Fleet, chance: random.Random) -> None:
     """Publish to subjects and replies of other sites, and to the queue itself."""
-    name, data = forge(fleet.parcels["ams"][0], _others_site)
+    name, data = forge(fleet.sketch_files["ams"][0], _others_site)
     mine, headers = f"superhosts.from.{EVIL}.chunk", Chunk(name, 0, len(data), len(data)).headers("1")
-    honest = fleet.parcels["ams"][fleet.ended].name
+    honest = fleet.sketch_files["ams"][fleet.ended].name
     lie = json.dumps({"name": honest, "verdict": "merged", "reason": ""}).encode()
     attempts: list[Callable[[], Awaitable[Any]]] = [
         lambda: client.publish(mine, data, reply="superhosts.to.ams", headers=headers),
@@ -194,7 +194,7 @@ def put_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     for name, data in forgeries(fleet, chance):
         (folder / ".forged.tmp").write_bytes(data)
         (folder / ".forged.tmp").replace(folder / name)
-    key = Parcel.parse(fleet.parcels["ams"][0].name).window_name
+    key = SketchId.parse(fleet.sketch_files["ams"][0].name).window_name
     assert parse_window_name(key)
     names = iter([f"{key}-{EVIL}-{chance.getrandbits(64):016x}.cube" for _ in range(4)])
     os.mkfifo(folder / next(names))
@@ -203,5 +203,5 @@ def put_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     with (folder / next(names)).open("wb") as sparse:
         sparse.truncate(64 << 20)
     yield
-    put(fleet.parcels["ams"][0], folder)  # A sketch of another site, in this site's folder.
+    put(fleet.sketch_files["ams"][0], folder)  # A sketch of another site, in this site's folder.
     (fleet.folder / "link" / f"{chance.getrandbits(32)}\n").write_text("a file among the sites")

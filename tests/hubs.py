@@ -14,10 +14,8 @@ from fleets import SETTINGS, make_sketch, write_parcel
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.hub import Hub, HubSettings
-from superhosts.fleet.intake import Intake, expected_kinds
-from superhosts.fleet.limits import DEFAULT_LIMITS, Limits
-from superhosts.fleet.link import Acceptor
-from superhosts.fleet.receipts import Receipt
+from superhosts.fleet.intake import DEFAULT_LIMITS, Intake, SiteLimits, expected_kinds
+from superhosts.fleet.link import Acceptor, Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, WindowStore
@@ -39,7 +37,7 @@ class Node:
         upstream: Spool | None = None,
         kind: Settings = SETTINGS,
         times: TimeSource = THIS_MACHINE,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: SiteLimits = DEFAULT_LIMITS,
         store: type[WindowStore] = WindowStore,
         intake: type[Intake] = Intake,
         **options: Any,

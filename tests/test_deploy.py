@@ -23,17 +23,17 @@ from places import fleet_guide
 from superhosts.cli import GROUPS
 from superhosts.cli.edge import status_counters
 from superhosts.fleet.edge import EdgeCounters
-from superhosts.fleet.files import FileCounters
+from superhosts.fleet.filelink import FileCounters
 from superhosts.fleet.hub import HubCounters
 from superhosts.fleet.intake import IntakeCounters
+from superhosts.fleet.names import check_site
+from superhosts.fleet.nats.assembly import ReceiveCounters
 from superhosts.fleet.nats.broker import BrokerCounters
-from superhosts.fleet.nats.reception import ReceiveCounters
+from superhosts.fleet.nats.credentials import Token
 from superhosts.fleet.nats.send import SendCounters
-from superhosts.fleet.nats.token import Token
-from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
 from superhosts.pipeline.scan import Counters
-from superhosts.ui.metrics.health import STALLED, STARTING
+from superhosts.ui.endpoint import STALLED, STARTING
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

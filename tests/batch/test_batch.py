@@ -26,10 +26,19 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import COLUMNS
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError, SuperhostsError, UsageError
-from superhosts.fleet.cluster import cluster as clusters
-from superhosts.fleet.cluster.cluster import check_workers, connect
-from superhosts.fleet.cluster.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
-from superhosts.fleet.cluster.tasks import Result, Task, run_task
+from superhosts.fleet import batch as clusters
+from superhosts.fleet.batch import (
+    MOST_FILES,
+    Batch,
+    BatchWindow,
+    Result,
+    Task,
+    check_workers,
+    connect,
+    prepare,
+    run_task,
+    split_into_tasks,
+)
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
 from superhosts.sources.files import FoundFile
@@ -286,9 +295,9 @@ def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures
 GATED = """
 import sys
 from pathlib import Path
-from superhosts.fleet.cluster.cluster import connect
-from superhosts.fleet.cluster.run import Batch, prepare
-from superhosts.fleet.cluster.tasks import run_task
+from superhosts.fleet.batch import connect
+from superhosts.fleet.batch import Batch, prepare
+from superhosts.fleet.batch import run_task
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import list_files
 

@@ -28,10 +28,9 @@ from superhosts.core.pairs import DIRECTIONS, SIDES, Window
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.errors import OutputError
-from superhosts.fleet.nats.identity import Identity
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.link import MERGED, REFUSED, Receipt
+from superhosts.fleet.nats.receive import Identity, NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
-from superhosts.fleet.receipts import MERGED, REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.sample import Evidence

@@ -14,16 +14,8 @@ import trustme
 
 from commands import Ended, Run
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
-from superhosts.fleet.nats.enrolment import (
-    HISTORY,
-    OUTGOING,
-    SITES,
-    list_sites,
-    public_key,
-    read_outgoing,
-    read_sites,
-)
-from superhosts.fleet.nats.token import Token
+from superhosts.fleet.nats.credentials import Token, public_key
+from superhosts.fleet.nats.enrolment import HISTORY, OUTGOING, SITES, list_sites, read_outgoing, read_sites
 
 
 def token_in(ended: Ended) -> Token:

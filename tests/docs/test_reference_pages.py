@@ -7,11 +7,11 @@ import re
 import pytest
 
 from places import DOCS
-from superhosts.fleet.nats import telling, wire
-from superhosts.fleet.nats.token import PREFIX, VERSION, Token
-from superhosts.fleet.parcels import DIGITS
-from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
-from superhosts.output.rows import COLUMNS, HUB_COLUMNS
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.names import DIGITS
+from superhosts.fleet.nats import messages
+from superhosts.fleet.nats.credentials import PREFIX, VERSION, Token
+from superhosts.output.report import COLUMNS, HUB_COLUMNS
 
 ROWS = (DOCS / "reference" / "rows.md").read_text("utf-8")
 WIRE = (DOCS / "reference" / "wire.md").read_text("utf-8")
@@ -36,20 +36,20 @@ def test_the_page_of_rows_has_the_marks_of_some_rows(mark: str) -> None:
 
 def test_the_page_of_the_wire_has_subjects_and_headers() -> None:
     named = set(first_cells(WIRE))
-    assert {wire.CHUNKS.replace("*", "SITE"), wire.QUESTIONS.replace("*", "SITE")} <= named
-    chunk = wire.Chunk("20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube", 0, 10, 10)
-    told = telling.Telling(telling.WIRE, "1", 1, telling.Spooled(1, 1), "notice").headers()
+    assert {messages.CHUNKS.replace("*", "SITE"), messages.QUESTIONS.replace("*", "SITE")} <= named
+    chunk = messages.Chunk("20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube", 0, 10, 10)
+    told = messages.Telling(messages.WIRE, "1", 1, messages.Spooled(1, 1), "notice").headers()
     assert {*chunk.headers("1"), *told} <= named
-    assert f"the version of the messages: {telling.wire_text(telling.WIRE)}" in WIRE
+    assert f"the version of the messages: {messages.wire_text(messages.WIRE)}" in WIRE
     assert {MERGED, REFUSED, RESEND} <= named
-    assert f"`{wire.STREAM}`, whose consumer is `{wire.CONSUMER}`" in WIRE
+    assert f"`{messages.STREAM}`, whose consumer is `{messages.CONSUMER}`" in WIRE
 
 
 def test_the_page_of_the_wire_has_the_limits() -> None:
     words = " ".join(WIRE.split())
-    for number in (wire.MAX_PIECES, wire.MIN_STEP, wire.QUESTION, MAX_REASON):
+    for number in (messages.MAX_PIECES, messages.MIN_STEP, messages.QUESTION, MAX_REASON):
         assert f"{number:,} " in words
-    sizes = (wire.CHUNK >> 10, wire.HEADERS >> 10, wire.LARGEST >> 30)
+    sizes = (messages.CHUNK >> 10, messages.HEADERS >> 10, messages.LARGEST >> 30)
     assert "{} KiB and {} KiB more".format(*sizes) in words
     assert f"pieces and {sizes[2]} GiB" in words
     assert f"first {DIGITS} hexadecimal digits" in words

@@ -17,7 +17,7 @@ from faults import system_call
 from fleets import damage, make_sketch, write_parcel
 from hubs import Node, three, union_of
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.receipts import MERGED, REFUSED
+from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from traffic import content
@@ -270,7 +270,7 @@ def test_a_damaged_sketch_of_a_site_in_the_archive_is_set_aside(tmp_path: Path):
     second = make_sketch("ams", base=5000)
     archive.add_site(write_parcel(second, tmp_path / "wire"))
     assert content(sh.load(own)) == content(second)
-    assert archive.asides.count == len(list(own.parent.glob(".*.aside"))) == 1
+    assert archive.quarantine.count == len(list(own.parent.glob(".*.aside"))) == 1
 
 
 def test_a_damaged_note_in_the_archive_is_set_aside(tmp_path: Path):

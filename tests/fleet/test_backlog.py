@@ -10,8 +10,8 @@ import pytest
 from faults import system_call
 from fleets import make_sketch, write_parcel
 from hubs import Node
-from superhosts.fleet.backlog import Backlog
-from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.link import Backlog
 from superhosts.fleet.spool import Spool
 
 MANY = 300

@@ -21,10 +21,10 @@ from brokers import accepts, eventually, make_broker, server_pid
 from faults import at_sync
 from processes import DEADLINE
 from superhosts.errors import MissingExtraError, UsageError
-from superhosts.fleet.nats import setup as broker_setup
-from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.enrolment import enroll, public_key, read_sites, unenroll
-from superhosts.fleet.nats.setup import Tls, find_server, is_loopback, parse_listen
+from superhosts.fleet.nats import broker as broker_setup
+from superhosts.fleet.nats.broker import Broker, Tls, find_server, is_loopback, parse_listen
+from superhosts.fleet.nats.credentials import public_key
+from superhosts.fleet.nats.enrolment import enroll, read_sites, unenroll
 
 
 def is_running(pid: int) -> bool:

@@ -16,8 +16,8 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import Clock, TimeSource
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.names import SketchId
 from superhosts.sketch.sketch import Sketch
 
 DAY = 86400.0
@@ -234,7 +234,7 @@ def test_one_sweep_removes_one_day_at_most_and_says_so(tmp_path: Path):
     for day in range(3):
         sketch = make_sketch("ams", 288 * day)
         path = write_parcel(sketch, tmp_path / "wire")
-        archive.add_union(path, Parcel.parse(path.name).window_name)
+        archive.add_union(path, SketchId.parse(path.name).window_name)
     later = time.time() + 1000 * DAY
     assert [archive.sweep(later) for _ in range(4)] == [1, 1, 1, 0]
     assert [line.split()[4] for line in said] == ["20261114", "20261115", "20261116"]

@@ -16,8 +16,7 @@ from processes import DEADLINE, wait_for
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
-from superhosts.fleet.edge import Edge, EdgeTiming, check_settings
-from superhosts.fleet.position import Position
+from superhosts.fleet.edge import Edge, EdgeTiming, Position, check_settings
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan

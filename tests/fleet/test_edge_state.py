@@ -30,9 +30,8 @@ from processes import (
 from processes import make_edge as make_node
 from superhosts.core.files import hold_folder
 from superhosts.errors import OutputError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.position import Position
-from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.edge import Edge, Position
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import RunOptions, Scan
 from traffic import content

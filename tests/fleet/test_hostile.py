@@ -52,18 +52,16 @@ from hubs import FakeTime, WatchedIntake
 from places import ROOT
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
-from superhosts.fleet.nats import arrivals, stream
-from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import UnfitServerError, check_version
-from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
-from superhosts.fleet.nats.identity import NOBODY
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import AT_ONCE, Patience
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats import assembly, receive
+from superhosts.fleet.nats.assembly import AT_ONCE, Patience
+from superhosts.fleet.nats.broker import Broker, Tls, find_server, parse_listen
+from superhosts.fleet.nats.connection import UnfitServerError, check_version
+from superhosts.fleet.nats.credentials import NatsOptions, public_key
+from superhosts.fleet.nats.enrolment import enroll, unenroll
+from superhosts.fleet.nats.messages import Chunk
+from superhosts.fleet.nats.receive import NOBODY, NatsReceiver
 from superhosts.fleet.nats.send import NO_ROOM, NatsSender
-from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
-from superhosts.fleet.nats.wire import Chunk
-from superhosts.fleet.receipts import MERGED, Receipt
 
 NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
@@ -351,7 +349,7 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     share = receiver.queue.site_pieces
-    assert share == stream.MIN_PIECES == 64
+    assert share == receive.MIN_PIECES == 64
     flood(broker, "ams", 3000)
     eventually(lambda: queued(broker).get(CHUNK, 0) == share)
     path = noise(tmp_path, "fra", 0, 100_000)
@@ -365,8 +363,8 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
 
 
 def test_the_share_grows_with_the_queue() -> None:
-    assert stream.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
-    assert stream.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
+    assert receive.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
+    assert receive.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
 
 
 @pytest.mark.slow
@@ -381,10 +379,10 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        eventually(lambda: receiver.counters.dropped == 60 - arrivals.ARRIVING)
-        eventually(lambda: queued(broker) == {CHUNK: arrivals.ARRIVING})
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == arrivals.ARRIVING
-        assert any(f"ams has begun {arrivals.ARRIVING} sketches and does not finish them" in line for line in said)
+        eventually(lambda: receiver.counters.dropped == 60 - assembly.MAX_ARRIVING)
+        eventually(lambda: queued(broker) == {CHUNK: assembly.MAX_ARRIVING})
+        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
+        assert any(f"ams has begun {assembly.MAX_ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
         eventually(lambda: intake.names() == {path.name})
@@ -768,8 +766,8 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, i
 
 
 @pytest.fixture(scope="module")
-def parcels(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
-    folder = tmp_path_factory.mktemp("parcels")
+def sketch_files(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
+    folder = tmp_path_factory.mktemp("sketch_files")
     return [pieces(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
 
 
@@ -791,10 +789,10 @@ REPLIES = st.none() | st.sampled_from(["", "x", "$JS.ACK.superhosts.hub.x.y.z.0.
 
 @given(data=st.data())
 def test_whatever_comes_the_next_piece_is_taken(
-    parcels: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
+    sketch_files: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
 ) -> None:
     """Honest pieces in any order, any number of times, among anything else: each sketch is merged exactly once."""
-    honest = [("honest", piece) for parcel in parcels for piece in parcel]
+    honest = [("honest", piece) for sketch_id in sketch_files for piece in sketch_id]
     again = data.draw(st.lists(st.sampled_from(honest), max_size=10))
     odd = data.draw(st.lists(st.tuples(SUBJECTS, st.none() | ODD, st.binary(max_size=50), REPLIES), max_size=15))
     order = data.draw(st.permutations([*honest, *again, *(("odd", each) for each in odd)]))
@@ -804,21 +802,21 @@ def test_whatever_comes_the_next_piece_is_taken(
     async def main() -> Heard:
         link: Any = Heard()
         receiver.begin(intake)
-        receiver.reception.replies.link = link
+        receiver.context.link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
                 chunk, piece = what
-                await receiver.pieces.take(message(number, CHUNK, chunk.headers("0"), piece))
+                await receiver.assembler.take(message(number, CHUNK, chunk.headers("0"), piece))
             else:
                 subject, headers, piece, reply = what
-                await receiver.pieces.take(message(number, subject, headers, piece, reply))
+                await receiver.assembler.take(message(number, subject, headers, piece, reply))
                 await receiver.questions.take(message(number, subject, headers, piece, reply or "_R_.x"))
         await receiver.jobs.finish()
-        assert len(receiver.arrivals.assemblies) <= 2 * arrivals.ARRIVING
+        assert len(receiver.arrivals.assemblies) <= 2 * assembly.MAX_ARRIVING
         return link
 
     link = asyncio.run(main())
-    names = {parcel[0][0].name for parcel in parcels}
+    names = {sketch_id[0][0].name for sketch_id in sketch_files}
     assert names <= intake.names()
     assert sorted(name for name, _ in intake.calls if name in names) == sorted(names)
     verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]

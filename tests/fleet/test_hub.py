@@ -22,14 +22,15 @@ from hubs import SITES, FakeTime, Node, three, union_of
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import HalfMergedError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import AppendedFile
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile
+from superhosts.output.report import Report
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 from traffic import content
@@ -158,14 +159,14 @@ def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
     rows = []
     for seed in range(3):
         node = Node(tmp_path / str(seed))
-        parcels = [sketch for number in range(3) for sketch in three(number)] * 3
-        random.Random(seed).shuffle(parcels)
-        for sketch in parcels:
+        sketch_files = [sketch for number in range(3) for sketch in three(number)] * 3
+        random.Random(seed).shuffle(sketch_files)
+        for sketch in sketch_files:
             assert node.send(sketch).verdict == MERGED
             node.hub.step()
         assert [content(node.union(number)) for number in range(3)] == truth
         assert [report.revision for report in node.reports] == [1, 1, 1]
-        assert node.intake.counters.repeated == len(parcels) - 9
+        assert node.intake.counters.repeated == len(sketch_files) - 9
         rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
     assert rows[0] == rows[1] == rows[2]
 
@@ -494,8 +495,8 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
     def send(path: Path, site: str) -> None:
         verdicts.append(node.arrive(path, site).verdict)
 
-    parcels = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
-    threads = [threading.Thread(target=send, args=parcel) for parcel in parcels]
+    sketch_files = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
+    threads = [threading.Thread(target=send, args=sketch_id) for sketch_id in sketch_files]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -512,7 +513,7 @@ def test_parts_that_no_edge_makes_are_refused(node: Node):
         (part,), arrays = reader.header["parts"], reader.arrays()
     names = {"window": list(window(0)), "sites": ["ams"], "counters": []}
     sketchfile.write(fresh, {**names, "parts": [{**part, "side": "side0"}]}, arrays)
-    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    path = fresh.rename(node.folder / SketchId.of(fresh, "ams", window(0)).name)
     receipt = node.arrive(path, "ams")
     assert receipt.verdict == REFUSED
     assert "side" in receipt.reason
@@ -522,7 +523,7 @@ def test_a_whole_file_that_makes_no_sense_is_refused_not_asked_for_again(node: N
     header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [{"detector": "unheard of"}]}
     fresh = node.folder / "fresh.cube"
     sketchfile.write(fresh, header, {})
-    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    path = fresh.rename(node.folder / SketchId.of(fresh, "ams", window(0)).name)
     receipt = node.arrive(path, "ams")
     assert receipt.verdict == REFUSED
     assert "unheard of" in receipt.reason

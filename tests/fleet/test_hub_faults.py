@@ -28,19 +28,16 @@ from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.hub import ROWS
+from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.hub import LONGEST_REST, ROWS, Retries
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, REFUSED
+from superhosts.fleet.link import MERGED, REFUSED
+from superhosts.fleet.names import SketchId
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
-from superhosts.fleet.trouble import LONGEST_REST, Troubles
-from superhosts.output.base import Destination, Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.files import ReplacedFile
-from superhosts.output.growing import AppendedFile, ParquetFolder
-from superhosts.output.rows import HUB_COLUMNS
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
+from superhosts.output.report import HUB_COLUMNS, Report
 from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
@@ -461,7 +458,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
         else:
             StandardOutput("json", RunKind(endless=True), stream=FullStream()).write(report)
 
-    troubles = Troubles(print, lambda: None)
+    troubles = Retries(print, lambda: None)
     with at_sync(fill_disk):
         assert not troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), write, KEY)
     assert not troubles.is_resting(KEY)
@@ -469,7 +466,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
 
 def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
     said: list[str] = []
-    troubles = Troubles(said.append, lambda: None)
+    troubles = Retries(said.append, lambda: None)
 
     def fail() -> None:
         raise ValueError("no")
@@ -514,7 +511,7 @@ def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path):
     errors: list[Exception] = [MemoryError("no room"), IndexError("list index out of range")]
 
     class Breaking(Intake):
-        def check(self, stored: Stored, parcel: Parcel) -> None:
+        def check(self, stored: Stored, sketch_id: SketchId) -> None:
             raise errors.pop(0)
 
     node = Node(tmp_path, intake=Breaking)

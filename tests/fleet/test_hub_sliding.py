@@ -36,13 +36,12 @@ from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.grid import Grid
-from superhosts.fleet.receipts import MERGED, REFUSED
+from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
+from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION
-from superhosts.fleet.windowledger import WindowIssue
-from superhosts.output.rows import make_rows
+from superhosts.fleet.store import UNION, Issue
+from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import PaneQueue
@@ -170,7 +169,7 @@ def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
     sliding: Any = node.hub._sliding
     number = GRID.number_of_window(window_name(window(0))) + 100
     name, folder = window_name(GRID.window(number)), tmp_path / "state" / "sliding"
-    sliding._ledgers.get(name).issuing = WindowIssue(1)
+    sliding._ledgers.get(name).issuing = Issue(1)
     sliding._ledgers.write(name)
     (folder / f"{name}.jsonl").write_text("{")
     again = make_node(tmp_path)

@@ -13,9 +13,9 @@ from superhosts.cli._alerting import NeededEvidence
 from superhosts.cli.hub import with_title
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED
-from superhosts.fleet.roster import Roster
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.sites import Roster
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.rules import Rule
 from superhosts.pipeline.settings import Settings
@@ -74,7 +74,7 @@ def test_a_site_is_seen_when_a_sketch_of_it_is_accepted() -> None:
     roster.refused("fra")
     roster.told("nyc", "1.0", None, None)
     assert roster.taken() == {}
-    roster.accepted(Parcel("ams", window(0), "0" * 16))
+    roster.accepted(SketchId("ams", window(0), "0" * 16))
     assert list(roster.taken()) == ["ams"]
     before = roster.taken()
     roster.refused("ams")

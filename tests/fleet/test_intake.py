@@ -22,14 +22,13 @@ from forging import take_apart
 from hubs import FakeTime, Node, WatchedIntake, full
 from superhosts.cubefile.container import MAGIC
 from superhosts.errors import UsageError
-from superhosts.fleet import files, limits
-from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.intake import Intake
-from superhosts.fleet.limits import LimitedSay, Limits
-from superhosts.fleet.link import Acceptor
-from superhosts.fleet.nats import wire
-from superhosts.fleet.nats.reception import Reception
-from superhosts.fleet.nats.wire import (
+from superhosts.fleet import filelink
+from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.intake import RECOUNT, Intake, SiteLimits
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Acceptor, Receipt
+from superhosts.fleet.names import SketchId, parse_window_name
+from superhosts.fleet.nats import messages
+from superhosts.fleet.nats.messages import (
     Chunk,
     decode_names,
     decode_receipt,
@@ -38,8 +37,8 @@ from superhosts.fleet.nats.wire import (
     encode_receipts,
     site_of,
 )
-from superhosts.fleet.parcels import Parcel, parse_window_name
-from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.nats.receive import ReceiverContext
+from superhosts.fleet.sites import LINES_PER_MINUTE, MINUTE, SiteLog
 from superhosts.fleet.spool import Spool
 
 NAME = "20261114T120000Z-5m-ams-0123456789abcdef.cube"
@@ -130,10 +129,10 @@ def test_an_edge_does_not_trust_the_text_of_a_receipt() -> None:
 
 
 def test_an_answer_fits_into_a_message() -> None:
-    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * MAX_REASON)] * wire.QUESTION
+    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * MAX_REASON)] * messages.QUESTION
     answer = encode_receipts(receipts)
-    assert len(answer) <= wire.ANSWER
-    assert 0 < len(decode_receipts(answer)) < wire.QUESTION  # the edge asks for the others again
+    assert len(answer) <= messages.ANSWER
+    assert 0 < len(decode_receipts(answer)) < messages.QUESTION  # the edge asks for the others again
     few = receipts[:10]
     assert len(decode_receipts(encode_receipts(few))) == 10
 
@@ -157,14 +156,14 @@ def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
 
 
 def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path) -> None:
-    node = Node(tmp_path, limits=Limits(windows=3))
+    node = Node(tmp_path, limits=SiteLimits(windows=3))
     for number in range(3):
         assert node.send(make_sketch("ams", number)).verdict == MERGED
     refused = node.send(make_sketch("ams", 3))
     assert (refused.verdict, refused.reason) == (REFUSED, "ams has 3 windows here, the limit for one site")
     assert node.send(make_sketch("ams", 0, peers=50)).verdict == MERGED  # of a window that it has
     assert node.send(make_sketch("fra", 3)).verdict == MERGED  # others go on
-    again = Node(tmp_path, limits=Limits(windows=3))
+    again = Node(tmp_path, limits=SiteLimits(windows=3))
     assert again.send(make_sketch("ams", 4)).verdict == REFUSED  # also after a restart
     again.store.retire(again.store.windows()[0])
     assert again.send(make_sketch("ams", 5)).verdict == MERGED  # a window that is gone counts no more
@@ -172,7 +171,7 @@ def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path) -> Non
 
 
 def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path) -> None:
-    node = Node(tmp_path, limits=Limits(windows_ahead=2), times=FakeTime(window(10).end / 1e9).source)
+    node = Node(tmp_path, limits=SiteLimits(windows_ahead=2), times=FakeTime(window(10).end / 1e9).source)
     for number in (*range(8, 12), 20, 21):
         assert node.send(make_sketch("ams", number)).verdict == MERGED
     assert "ams has 2 windows in the future: is its clock wrong?" in node.send(make_sketch("ams", 22)).reason
@@ -180,7 +179,7 @@ def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_site_has_its_share_of_a_window(tmp_path: Path) -> None:
-    node = Node(tmp_path, limits=Limits(sketches=2))
+    node = Node(tmp_path, limits=SiteLimits(sketches=2))
     for peers in (10, 20):
         assert node.send(make_sketch("ams", 0, peers=peers)).verdict == MERGED
     assert "has sent 2 sketches of this window already" in node.send(make_sketch("ams", 0, peers=30)).reason
@@ -189,7 +188,7 @@ def test_a_site_has_its_share_of_a_window(tmp_path: Path) -> None:
 def test_a_site_has_its_share_of_the_disk(tmp_path: Path) -> None:
     clock, sketches = FakeTime(), [make_sketch("ams", 0, peers=peers) for peers in (10, 20)]
     size = sum(write_parcel(sketch, tmp_path / "size").stat().st_size for sketch in sketches)
-    share = Limits(disk_part=shutil.disk_usage(tmp_path).total // size)
+    share = SiteLimits(disk_part=shutil.disk_usage(tmp_path).total // size)
     node = Node(tmp_path, times=clock.source, limits=share)
     for sketch in sketches:
         assert node.send(sketch).verdict == MERGED
@@ -202,19 +201,19 @@ def test_a_site_has_its_share_of_the_disk(tmp_path: Path) -> None:
         path.unlink()  # merged, and not needed any more
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
         node.send(make_sketch("ams", 1, peers=10))
-    clock.now += limits.RECOUNT
+    clock.now += RECOUNT
     assert node.send(make_sketch("ams", 1, peers=10)).verdict == MERGED
 
 
 def test_lines_about_a_site_are_few() -> None:
     said: list[str] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *_: None)
+    say = SiteLog(said.append, clock=lambda: now, start_timer=lambda *_: None)
     for number in range(1000):
         say("ams", "refused sketches", f"ams {number}")
     say("ams", "malformed messages", "another kind")
     say("fra", "refused sketches", "fra 0")
-    assert said == [f"ams {number}" for number in range(limits.LINES_PER_MINUTE)] + ["another kind", "fra 0"]
+    assert said == [f"ams {number}" for number in range(LINES_PER_MINUTE)] + ["another kind", "fra 0"]
     now = 60.0
     say("fra", "refused sketches", "fra 1")
     assert said[-2:] == ["ams: 995 more in a minute: refused sketches", "fra 1"]
@@ -227,14 +226,14 @@ def test_the_last_lines_that_were_left_out_are_counted_too() -> None:
     said: list[str] = []
     timers: list[tuple[float, Callable[[], None]]] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
+    say = SiteLog(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
     for _ in range(10):
         say("ams", "kind", "line")
     ((wait, ring),) = timers
-    assert wait == limits.MINUTE
+    assert wait == MINUTE
     now = 61.0
     ring()
-    assert said == ["line"] * limits.LINES_PER_MINUTE + [f"ams: {10 - limits.LINES_PER_MINUTE} more in a minute: kind"]
+    assert said == ["line"] * LINES_PER_MINUTE + [f"ams: {10 - LINES_PER_MINUTE} more in a minute: kind"]
     assert len(timers) == 1
 
 
@@ -242,7 +241,7 @@ def test_each_sites_last_lines_are_counted_though_no_more_come() -> None:
     said: list[str] = []
     timers: list[tuple[float, Callable[[], None]]] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
+    say = SiteLog(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
     for site in ("ams", "fra"):
         for _ in range(10):
             say(site, "kind", "line")
@@ -252,7 +251,7 @@ def test_each_sites_last_lines_are_counted_though_no_more_come() -> None:
         _, ring = timers[number]
         now = 60.0 + 40.0 * number
         ring()
-        assert said == [f"{site}: {10 - limits.LINES_PER_MINUTE} more in a minute: kind"]
+        assert said == [f"{site}: {10 - LINES_PER_MINUTE} more in a minute: kind"]
         said.clear()
     assert [wait for wait, _ in timers] == [60.0, 40.0]
 
@@ -267,19 +266,19 @@ def test_left_out_lines_are_counted_though_no_thread_could_be_started_for_a_whil
             raise RuntimeError("can't start new thread")
         timers.append(work)
 
-    say = LimitedSay(said.append, clock=lambda: now, start_timer=start_timer)
-    for _ in range(limits.LINES_PER_MINUTE + 1):
+    say = SiteLog(said.append, clock=lambda: now, start_timer=start_timer)
+    for _ in range(LINES_PER_MINUTE + 1):
         say("ams", "kind", "line")
     has_threads = True
     say("ams", "kind", "line")
     (ring,) = timers
-    now = limits.MINUTE
+    now = MINUTE
     ring()
-    assert said[limits.LINES_PER_MINUTE :] == ["ams: 2 more in a minute: kind"]
+    assert said[LINES_PER_MINUTE:] == ["ams: 2 more in a minute: kind"]
 
 
 def log_of_reception(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:
-    reception = Reception(said.append, lambda: None, clock.source.steady)
+    reception = ReceiverContext(said.append, lambda: None, clock.source.steady)
     return lambda number: reception.say("ams", "kind", f"line {number}")
 
 
@@ -314,12 +313,12 @@ def test_the_minute_of_the_log_is_one_of_the_clock_that_was_given(
     said: list[str] = []
     clock = FakeTime()
     log = way(tmp_path, clock, said)
-    for number in range(limits.LINES_PER_MINUTE):
+    for number in range(LINES_PER_MINUTE):
         log(number)
-    assert len(said) == limits.LINES_PER_MINUTE
-    clock.now += limits.MINUTE
-    log(limits.LINES_PER_MINUTE)
-    assert len(said) == limits.LINES_PER_MINUTE + 1
+    assert len(said) == LINES_PER_MINUTE
+    clock.now += MINUTE
+    log(LINES_PER_MINUTE)
+    assert len(said) == LINES_PER_MINUTE + 1
 
 
 # Whatever crosses the wire
@@ -341,9 +340,9 @@ def test_headers_are_a_piece_or_refused(headers: dict[str, str] | None, length: 
     chunk = refused_or(lambda: Chunk.parse(headers, length))
     if chunk is None:
         return
-    assert 0 <= chunk.number < chunk.pieces <= wire.MAX_PIECES
+    assert 0 <= chunk.number < chunk.pieces <= messages.MAX_PIECES
     assert 0 < chunk.length == length <= chunk.step
-    assert chunk.number * chunk.step + chunk.length <= chunk.size <= wire.LARGEST
+    assert chunk.number * chunk.step + chunk.length <= chunk.size <= messages.LARGEST
     assert Chunk.parse(chunk.headers("0"), length) == chunk
 
 
@@ -361,11 +360,11 @@ def test_pieces_are_counted_in_plain_digits(text: str) -> None:
     )
 )
 def test_names_are_a_parcel_or_refused(name: str) -> None:
-    parcel = refused_or(lambda: Parcel.parse(name))
-    if parcel is None:
+    sketch_id = refused_or(lambda: SketchId.parse(name))
+    if sketch_id is None:
         return
-    assert parcel.name == name
-    assert -(1 << 63) <= parcel.window.start < parcel.window.end < 1 << 63
+    assert sketch_id.name == name
+    assert -(1 << 63) <= sketch_id.window.start < sketch_id.window.end < 1 << 63
 
 
 def test_windows_that_no_time_can_have() -> None:
@@ -395,10 +394,10 @@ RECEIPTS = st.fixed_dictionaries(
 def test_whatever_is_said_is_a_receipt_or_nothing(data: bytes) -> None:
     one = decode_receipt(data)
     for receipt in [*([one] if one else []), *decode_receipts(data)]:
-        assert Parcel.parse(receipt.name).name == receipt.name
+        assert SketchId.parse(receipt.name).name == receipt.name
         assert receipt.verdict in (MERGED, REFUSED, RESEND)
         assert printable_line(receipt.reason)
-    assert all(Parcel.parse(name).site == "ams" for name in decode_names(data, "ams"))
+    assert all(SketchId.parse(name).site == "ams" for name in decode_names(data, "ams"))
 
 
 @given(st.text())
@@ -505,7 +504,7 @@ def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path) -> Non
         step(receiver, node, intake)
     assert len(taken) == 1
     assert taken[0] < 4 << 20
-    clock.now += files.SETTLE
+    clock.now += filelink.SETTLE
     step(receiver, node, intake)
     assert len(taken) == 1  # what it holds is known
     assert not sparse.exists()
@@ -532,7 +531,7 @@ def test_a_file_that_is_being_written_is_not_read_over_and_over(tmp_path: Path) 
 def test_odd_things_in_a_sites_folder_are_named_and_got_out_of_the_way(tmp_path: Path) -> None:
     node = Node(tmp_path)
     link, receiver = link_of(tmp_path, node)
-    names = [Parcel("ams", window(number), "0" * 16).name for number in range(3)]
+    names = [SketchId("ams", window(number), "0" * 16).name for number in range(3)]
     os.mkfifo(link / names[0])
     (link / names[1]).mkdir()
     (link / names[2]).symlink_to(tmp_path)
@@ -617,7 +616,7 @@ def test_sites_take_turns(tmp_path: Path) -> None:
     link, receiver = link_of(tmp_path, node)
     (link.parent / "fra").mkdir()
     for number in range(300):
-        (link / Parcel("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
+        (link / SketchId("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
     other = write_parcel(make_sketch("fra"), link.parent / "fra")
     seen: list[str] = []
 
@@ -627,7 +626,7 @@ def test_sites_take_turns(tmp_path: Path) -> None:
 
     step(receiver, node, WatchedIntake(node.intake, watch))
     assert "fra" in seen[:2]
-    assert seen.count("ams") == files.TURN
+    assert seen.count("ams") == filelink.TURN
     assert not other.exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from superhosts.fleet.nats.jobs import Jobs
+from superhosts.fleet.nats.receive import Jobs
 
 
 def test_of_a_site_one_job_runs_at_a_time_even_if_the_next_one_has_not_woken_yet() -> None:

@@ -21,8 +21,8 @@ from commands import Run, process
 from fleets import make_sketch, write_parcel
 from processes import COMMON, INNER, Node, ending, make_hub, rows, wait_for
 from superhosts.errors import UsageError
+from superhosts.fleet.nats.credentials import PREFIX, Token, _check
 from superhosts.fleet.nats.enrolment import enroll, rotate
-from superhosts.fleet.nats.token import PREFIX, Token, _check
 from superhosts.pipeline.settings import Settings
 
 TOKEN = Token("ams", "tls://hub.example:4222", "SUABC", b"\x00a key\n", "-----BEGIN CERTIFICATE-----\nx\n")

@@ -12,13 +12,11 @@ from commands import Run
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.position import Position
+from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Destination, Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destination
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.registry import open_destination
+from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings

@@ -40,18 +40,16 @@ from brokers import (
 from hubs import FakeTime, WatchedIntake
 from processes import DEADLINE
 from superhosts.errors import UsageError
-from superhosts.fleet.nats import arrivals, send, stream
-from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import LinkStatus
-from superhosts.fleet.nats.enrolment import enroll, make_key
-from superhosts.fleet.nats.identity import Identity, own_identity
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import Patience
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.link import RESEND, Receipt
+from superhosts.fleet.nats import assembly, receive, send
+from superhosts.fleet.nats.assembly import Patience
+from superhosts.fleet.nats.broker import Broker, Tls
+from superhosts.fleet.nats.connection import LinkStatus
+from superhosts.fleet.nats.credentials import NatsOptions, make_key
+from superhosts.fleet.nats.enrolment import enroll
+from superhosts.fleet.nats.messages import Chunk, decode_names, decode_receipt, decode_receipts, encode_receipts
+from superhosts.fleet.nats.receive import Identity, NatsReceiver, own_identity
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.nats.setup import Tls
-from superhosts.fleet.nats.wire import Chunk, decode_names, decode_receipt, decode_receipts, encode_receipts
-from superhosts.fleet.receipts import RESEND, Receipt
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
@@ -544,7 +542,7 @@ def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: B
         for begun in mine:
             send_by_hand(broker, "ams", begun[:1])
         eventually(lambda: receiver.counters.chunks >= 6)
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == arrivals.LARGE == 4
+        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_LARGE == 4
         send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
         eventually(lambda: intake.names() == {other.name})
         send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
@@ -613,19 +611,19 @@ def test_when_a_hub_counts_as_being_there() -> None:
 
     def check(*told: tuple[int, int] | None, metadata: dict[str, str] | None = other.metadata) -> Identity | None:
         server: Any = ToldQueue(*told, metadata=metadata)
-        return asyncio.run(stream.check_no_other_hub(server, me, look=0.0))
+        return asyncio.run(receive.check_no_other_hub(server, me, look=0.0))
 
     assert check(None) is None  # no queue
     assert check((1, 5), metadata=me.metadata) is None  # our own, of a connection that is dying
-    quiet = [(0, 5)] * stream.CHECKS
+    quiet = [(0, 5)] * receive.CHECKS
     assert check(*quiet) == other
     assert check(*quiet, metadata=None) == Identity("", "")  # of an older version
     for last in ((1, 5), (0, 6)):  # it asks, or it is so busy that it has no time to ask
-        with pytest.raises(stream.TakenError, match="another hub on there reads"):
+        with pytest.raises(receive.TakenError, match="another hub on there reads"):
             check(*quiet[:-1], last)
-    with pytest.raises(stream.TakenError, match="another hub on there reads"):
+    with pytest.raises(receive.TakenError, match="another hub on there reads"):
         check((1, 5), metadata=Identity("1", "there").metadata)  # a copy of our state folder
-    with pytest.raises(stream.TakenError, match="another hub reads"):
+    with pytest.raises(receive.TakenError, match="another hub reads"):
         check((1, 5), metadata=None)
 
 

@@ -18,10 +18,9 @@ from processes import COMMON, INNER, free_port, rows, wait_for
 from processes import Node as Process
 from superhosts.cli._links import find_place
 from superhosts.errors import UsageError
-from superhosts.fleet import objects
-from superhosts.fleet.files import SETTLE, FileReceiver, FileSender
-from superhosts.fleet.folder import Folder
-from superhosts.fleet.objects import MARK, Objects
+from superhosts.fleet import filestore
+from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
+from superhosts.fleet.filestore import MARK, FolderStore, ObjectStore
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.settings import Settings
 from traffic import content
@@ -65,11 +64,11 @@ def names_in(server: S3Server, url: str) -> set[str]:
 
 
 def sender_to(url: str, site: str = "ams") -> FileSender:
-    return FileSender(Objects(url, "--to"), site, print)
+    return FileSender(ObjectStore(url, "--to"), site, print)
 
 
 def receiver_from(url: str, said: list[str], **options: Any) -> FileReceiver:
-    return FileReceiver(Objects(url, "--from"), said.append, **options)
+    return FileReceiver(ObjectStore(url, "--from"), said.append, **options)
 
 
 def test_sketches_are_merged_and_refused_and_nothing_stays(tmp_path: Path, server: S3Server, url: str):
@@ -158,7 +157,7 @@ def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(tmp_path: Path
     client.pipe({f"{url}/ams/{name[:-21]}{each}.cube": b"no sketch" for each in digits})
     theirs = noise(tmp_path / "fra", "fra", 0, size=100)
     client.pipe_file(f"{url}/fra/{theirs.name}", theirs.read_bytes())
-    place = Objects(url, "--from")
+    place = ObjectStore(url, "--from")
     found, trouble = place.sketches()
     assert trouble is None
     assert len(found) == 1501
@@ -167,16 +166,16 @@ def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(tmp_path: Path
     receiver.step(intake, STOP)
     assert intake.names() == {theirs.name}
     assert receiver.counters.resends == 100  # a site has a hundred turns
-    assert len(Objects(url, "--from").sketches()[0]) == 1400
+    assert len(ObjectStore(url, "--from").sketches()[0]) == 1400
 
 
 def test_a_site_with_too_many_objects_hides_no_other(
     tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(objects, "MOST_LISTED", 1000)
+    monkeypatch.setattr(filestore, "MOST_LISTED", 1000)
     server.client().pipe({f"{url}/ams/{number:04d}.cube": b"x" for number in range(2500)})
     server.client().pipe_file(f"{url}/fra/last.cube", b"x")
-    place = Objects(url, "--from")
+    place = ObjectStore(url, "--from")
     found, _ = place.sketches()
     assert len(found) < 2500
     assert min(path.name for path in found) == "0000.cube"
@@ -189,9 +188,9 @@ def test_of_very_many_sites_each_has_its_turn(
     tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ):
     """Also of those whose names sort otherwise than their keys: "a-b/x" is before "a/x"."""
-    monkeypatch.setattr(objects, "MOST_SITES", 2)
+    monkeypatch.setattr(filestore, "MOST_SITES", 2)
     url = url if kind == "s3" else f"memory://fleet/{tmp_path.name}"
-    place = Objects(url, "--from")
+    place = ObjectStore(url, "--from")
     sites = ["a", "a-b", "b", "c", "d"]
     for site in sites:
         place._system.pipe_file(f"{place._root}/{site}/x.cube", b"x")
@@ -227,7 +226,7 @@ def test_hostile_names_and_contents_change_nothing(tmp_path: Path, server: S3Ser
     assert sender.counters.receipts == 1  # the refusal of the large one, whose sketch this edge does not have
 
 
-def quick(place: Objects) -> Objects:
+def quick(place: ObjectStore) -> ObjectStore:
     place.poll, place.longest = 0.05, 0.2
     return place
 
@@ -235,8 +234,8 @@ def quick(place: Objects) -> Objects:
 def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, own_server: S3Server):
     url, said = f"s3://{BUCKET}/deep/prefix", []
     intake, spool = KeepingIntake(tmp_path), make_spool(tmp_path / "spool", "ams")
-    sender = FileSender(quick(Objects(url, "--to")), "ams", said.append)
-    receiver = FileReceiver(quick(Objects(url, "--from")), said.append)
+    sender = FileSender(quick(ObjectStore(url, "--to")), "ams", said.append)
+    receiver = FileReceiver(quick(ObjectStore(url, "--from")), said.append)
     sent: set[str] = set()
     with running(sender.run, spool), running(receiver.run, intake):
         for number in range(3):
@@ -255,7 +254,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, own_server: S3Ser
 def test_a_server_that_does_not_answer_is_given_up_and_retried(
     tmp_path: Path, own_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(objects, "REPLY", 1.0)
+    monkeypatch.setattr(filestore, "REPLY", 1.0)
     url, said = f"s3://{BUCKET}/fleet", []
     receiver = receiver_from(url, said)
     intake = KeepingIntake(tmp_path)
@@ -315,7 +314,7 @@ def test_other_stores_of_fsspec_work_and_file_urls_are_folders(tmp_path: Path):
     assert receiver.senders() == {"ams"}
     assert find_place(f"file://{tmp_path}/link", "--to") == tmp_path / "link"
     assert find_place("link", "--to") == Path("link")
-    assert isinstance(FileSender(tmp_path / "link", "ams", print)._place, Folder)
+    assert isinstance(FileSender(tmp_path / "link", "ams", print)._store, FolderStore)
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,23 @@ import pytest
 from brokers import Heard, KeepingIntake, message, noise, pieces
 from hubs import FakeTime, WatchedIntake, full
 from superhosts.core.notices import Notice
-from superhosts.fleet.files import LONGEST, FileReceiver
-from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.filelink import LONGEST, FileReceiver
+from superhosts.fleet.hub import LONGEST_REST, Retries
+from superhosts.fleet.link import retry_delay
+from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.pauses import growing_pause
-from superhosts.fleet.trouble import LONGEST_REST, Troubles
 
 MANY = 5000  # a float cannot hold 2 to this power
 
 
 def test_pauses_double_up_to_a_limit() -> None:
-    assert [growing_pause(attempts, 0.5, 3.0) for attempts in (0, 1, 2, 3, 4, 5)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
-    assert growing_pause(MANY, 0.5, 60.0) == 60.0
+    assert [retry_delay(attempts, 0.5, 3.0) for attempts in (0, 1, 2, 3, 4, 5)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
+    assert retry_delay(MANY, 0.5, 60.0) == 60.0
 
 
 def test_a_window_that_never_works_is_tried_again_forever() -> None:
     clock = FakeTime(0.0)
-    troubles = Troubles(lambda text: None, lambda: None, clock.source.steady)
+    troubles = Retries(lambda text: None, lambda: None, clock.source.steady)
 
     def fail() -> None:
         raise ValueError("no")
@@ -61,16 +61,16 @@ def test_a_sketch_that_could_not_be_stored_for_a_day_is_handed_in_again(tmp_path
     async def main() -> None:
         receiver.begin(intake)
         link: object = Heard()
-        receiver.reception.replies.link = link  # type: ignore[assignment]
+        receiver.context.link = link  # type: ignore[assignment]
         intake.failures = 2
         ((chunk, data),) = pieces(path, path.stat().st_size)
-        await receiver.pieces.take(message(1, "superhosts.from.ams.chunk", chunk.headers("0"), data))
+        await receiver.assembler.take(message(1, "superhosts.from.ams.chunk", chunk.headers("0"), data))
         await receiver.jobs.finish()
         receiver.arrivals.assemblies[path.name].failures = MANY
         for _ in range(2):
             intake.gate.set()
             clock.now += 60.0
-            await receiver.pieces.look_after(clock.now)
+            await receiver.assembler.look_after(clock.now)
             await receiver.jobs.finish()
 
     asyncio.run(main())

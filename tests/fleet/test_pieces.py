@@ -14,13 +14,12 @@ from brokers import Heard, KeepingIntake, message, noise, pieces, window
 from faults import fill_disk, system_call
 from hubs import FakeTime
 from processes import DEADLINE
-from superhosts.fleet.nats.arrivals import ARRIVING, LARGE
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import DEFAULT_PATIENCE, TRIES, Patience
+from superhosts.fleet.link import Receipt
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.nats.wire import Chunk
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import Receipt
 from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
@@ -69,12 +68,14 @@ class Arrival:
 
     def begin(self) -> None:
         self.receiver.begin(self.intake)
-        self.receiver.reception.replies.link = self.link
+        self.receiver.context.link = self.link
 
     async def take(self, piece: tuple[Chunk, bytes], site: str = "ams") -> None:
         self.number += 1
         chunk, data = piece
-        await self.receiver.pieces.take(message(self.number, f"superhosts.from.{site}.chunk", chunk.headers("0"), data))
+        await self.receiver.assembler.take(
+            message(self.number, f"superhosts.from.{site}.chunk", chunk.headers("0"), data)
+        )
 
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
@@ -98,7 +99,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
         await arrival.take(first)
         old, removal = arrival.receiver.arrivals.assemblies[path.name], Held()
         with system_call("unlink", removal):
-            giving_up = asyncio.create_task(arrival.receiver.pieces.give_up(old))
+            giving_up = asyncio.create_task(arrival.receiver.assembler.give_up(old))
             await removal.reached()
         await arrival.take(first)
         removal.go_on()
@@ -121,9 +122,9 @@ def test_who_gives_up_an_old_beginning_twice_does_not_harm_the_new_one(tmp_path:
         arrival.begin()
         await arrival.take(first)
         old = arrival.receiver.arrivals.assemblies[path.name]
-        await arrival.receiver.pieces.give_up(old)
+        await arrival.receiver.assembler.give_up(old)
         await arrival.take(first)
-        await arrival.receiver.pieces.give_up(old)
+        await arrival.receiver.assembler.give_up(old)
         for piece in others:
             await arrival.take(piece)
         await arrival.receiver.jobs.finish()
@@ -160,25 +161,25 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
 
 def beginning(number: int, size: int) -> tuple[Chunk, bytes]:
     """Return the first piece of a sketch that claims to have `size` bytes."""
-    return Chunk(Parcel("ams", window(0), f"{number:016x}").name, 0, 4096, size), bytes(4096)
+    return Chunk(SketchId("ams", window(0), f"{number:016x}").name, 0, 4096, size), bytes(4096)
 
 
 def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(arrival: Arrival) -> None:
     arrivals = arrival.receiver.arrivals
-    limit = LARGE * arrivals.largest
+    limit = MAX_LARGE * arrivals.largest
 
     async def main() -> None:
         arrival.begin()
-        for number in range(ARRIVING):
+        for number in range(MAX_ARRIVING):
             await arrival.take(beginning(number, 8192))
-        for number in range(ARRIVING):
+        for number in range(MAX_ARRIVING):
             await arrival.take(beginning(number, arrivals.largest))
             assert sum(each.size for each in arrivals.of("ams")) <= limit
 
     asyncio.run(main())
     assert arrival.receiver.counters.put_off > 0
     assert [data for _, data in arrival.link.said if data.startswith(b"-NAK")]
-    assert len(arrivals.of("ams")) == ARRIVING  # what has begun is not lost
+    assert len(arrivals.of("ams")) == MAX_ARRIVING  # what has begun is not lost
 
 
 def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival: Arrival) -> None:
@@ -187,7 +188,7 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
 
     async def main() -> None:
         arrival.begin()
-        for number, size in enumerate([8192, largest - 8192, *[largest] * (LARGE - 1)]):
+        for number, size in enumerate([8192, largest - 8192, *[largest] * (MAX_LARGE - 1)]):
             await arrival.take(beginning(number, size))
             arrival.time.now += 1.0
         arrival.time.now += DEFAULT_PATIENCE.stale
@@ -196,7 +197,7 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
     asyncio.run(main())
     assert arrival.receiver.counters.abandoned == 1
     assert {each.name: each.size for each in arrivals.of("ams")} == {
-        beginning(number, largest)[0].name: largest for number in (0, *range(2, LARGE + 1))
+        beginning(number, largest)[0].name: largest for number in (0, *range(2, MAX_LARGE + 1))
     }
 
 
@@ -216,7 +217,7 @@ def take_often(arrival: Arrival, times: int) -> list[bytes]:
         arrival.begin()
         for delivery in range(1, times + 1):
             reply = f"$JS.ACK.superhosts.hub.{delivery}.1.1.0.0"
-            await arrival.receiver.pieces.take(message(1, CHUNK, chunk.headers("0"), data, reply))
+            await arrival.receiver.assembler.take(message(1, CHUNK, chunk.headers("0"), data, reply))
 
     asyncio.run(main())
     return [data for _, data in arrival.link.said]

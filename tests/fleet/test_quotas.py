@@ -16,16 +16,15 @@ from commands import process
 from fleets import make_sketch, write_parcel
 from hubs import FakeTime, Node
 from processes import COMMON, ending, make_hub, wait_for
-from superhosts.fleet.files import FileReceiver
+from superhosts.fleet.filelink import FileReceiver
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.enrolment import enroll
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import Patience
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.quotas import Quota, Quotas
-from superhosts.fleet.roster import MOST_SITES, Roster
+from superhosts.fleet.sites import MOST_SITES, Quota, Quotas, Roster
 from superhosts.pipeline.settings import Settings
 
 MIB = 1 << 20
@@ -88,7 +87,7 @@ def as_site(broker: Broker, site: str) -> NatsOptions:
 
 
 def sites_of(intake: KeepingIntake) -> list[str]:
-    return [Parcel.parse(name).site for name in intake.names()]
+    return [SketchId.parse(name).site for name in intake.names()]
 
 
 @pytest.mark.slow
@@ -126,7 +125,7 @@ def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
             clock.now += 60.5
             eventually(lambda minute=minute: sites_of(intake).count("ams") == 5 * minute)
         eventually(lambda: not many.waiting())
-    found = receiver.reception.roster.status()
+    found = receiver.context.roster.status()
     assert found["ams"]["slowed"] >= 15
     assert found["fra"]["slowed"] == 0
     assert any(line.startswith("SLOWED: ams is over its quota") for line in said)

@@ -26,13 +26,13 @@ from processes import ending, make_edge, make_hub, wait_for
 from scraping import scrape
 from superhosts import __version__
 from superhosts.core.units import SECOND
+from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import EARLIEST, WIRE, PeerInfo, Spooled, edge_mismatch, hub_mismatch, own_info
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.nats.telling import EARLIEST, WIRE, Spooled, Telling, edge_mismatch, hub_mismatch, own
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.roster import ENOUGH, MOST_SITES, RECENT, Roster
+from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
 
 NOW = 1_794_657_600.0
 
@@ -54,9 +54,9 @@ def tell_clock(roster: Roster, clock: FakeTime, ahead: float, delays: list[float
         roster.told(site, "1", int((clock.source.wall() - delay + ahead) * SECOND), (0, 0))
 
 
-@given(st.dictionaries(st.sampled_from(list(own(Spooled(1, 2), "x").headers())), st.text()))
+@given(st.dictionaries(st.sampled_from(list(own_info(Spooled(1, 2), "x").headers())), st.text()))
 def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, str]) -> None:
-    told = Telling.parse(headers)
+    told = PeerInfo.parse(headers)
     assert told.version is None or (told.version.isprintable() and len(told.version) < 80)
     assert told.notice.isprintable()
     assert told.sent is None or 0 <= told.sent < 10**19
@@ -65,9 +65,9 @@ def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, st
 
 
 def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
-    telling = own(Spooled(3, 1 << 40), "a notice")
-    assert Telling.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
-    assert Telling.parse(None) == Telling.parse({}) == Telling(EARLIEST)
+    telling = own_info(Spooled(3, 1 << 40), "a notice")
+    assert PeerInfo.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
+    assert PeerInfo.parse(None) == PeerInfo.parse({}) == PeerInfo(EARLIEST)
     assert edge_mismatch(EARLIEST, "ams") == edge_mismatch((WIRE[0], 999), "ams") == hub_mismatch(EARLIEST) == ""
 
 
@@ -119,7 +119,7 @@ def test_the_clock_of_the_hub_is_in_question_if_most_sites_differ(clock: FakeTim
 
 def test_a_hub_that_starts_again_knows_when_it_last_heard_of_a_site(clock: FakeTime) -> None:
     roster = Roster(times=clock.source)
-    roster.accepted(Parcel("ams", window(0), "0" * 16))
+    roster.accepted(SketchId("ams", window(0), "0" * 16))
     roster.told("ams", "0.1.0", None, (2, 500))
     roster.refused("ams")
     before = json.loads(json.dumps(roster.status()))
@@ -165,7 +165,7 @@ def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker
         eventually(lambda: receiver.counters.connects)
         with running(NatsSender(options, "ams", said.append, ask_every=600.0).run, spool):
             eventually(lambda: not spool.waiting())
-        eventually(lambda: receiver.reception.roster.status()["ams"]["spool_sketches"] == 0)
+        eventually(lambda: receiver.context.roster.status()["ams"]["spool_sketches"] == 0)
     assert said == []
 
 
@@ -174,7 +174,7 @@ def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker)
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
     intake.gate.clear()
     receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
-    roster, options = receiver.reception.roster, NatsOptions(broker.options.url, timing=QUICK)
+    roster, options = receiver.context.roster, NatsOptions(broker.options.url, timing=QUICK)
     spool = make_spool(tmp_path / "spool", "ams")
     kept = noise(spool.folder, "ams", 0, 5000)
     sender = NatsSender(options, "ams", said.append, ask_every=0.2)
@@ -197,7 +197,7 @@ def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker)
         intake.gate.set()
         eventually(lambda: roster.status()["ams"]["spool_sketches"] == 0)
     assert json.loads(answer.data) == []
-    assert Telling.parse(answer.headers).version == __version__
+    assert PeerInfo.parse(answer.headers).version == __version__
     older = roster.status()["fra"]
     assert [older[name] for name in ("version", "spool_sketches", "clock")] == [None, None, None]
     assert older["seen"] is not None
@@ -230,7 +230,7 @@ def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_u
         "NOT TAKEN from fra: the edge of fra speaks version 0.9 of the link, this hub 1.1: upgrade the edge of fra; "
         "its sketches wait there",
     ]
-    assert receiver.reception.roster.status()["fra"]["mismatch"] == ""
+    assert receiver.context.roster.status()["fra"]["mismatch"] == ""
 
 
 @contextmanager
@@ -286,7 +286,7 @@ def test_the_hub_says_something_to_a_site_and_its_edge_says_it_once(tmp_path: Pa
     said: list[str] = []
     sender = NatsSender(NatsOptions(broker.options.url, timing=QUICK), "ams", said.append)
     for notice in ("a", "a", "b", "", "b"):
-        sender._hub.look(own(notice=notice), 0, 0)
+        sender._hub.look(own_info(notice=notice), 0, 0)
     assert [line for line in said if "hub says" in line] == ["the hub says: a", "the hub says: b", "the hub says: b"]
 
 

@@ -15,7 +15,7 @@ from brokers import make_spool
 from fleets import make_sketch
 from hubs import FakeTime, Node
 from needs import needed
-from superhosts.fleet.files import SETTLE, FileReceiver, FileSender
+from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
 from superhosts.pipeline.settings import Settings
 from traffic import content
 

@@ -13,9 +13,9 @@ import superhosts as sh
 from faults import full_disk, system_call
 from fleets import damage, make_sketch, window
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.position import Position
-from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.edge import Position
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.names import SketchId, check_site
 from superhosts.fleet.spool import Spool
 from traffic import content
 
@@ -32,8 +32,8 @@ def spool(tmp_path: Path, said: list[str]) -> Spool:
 
 def test_names_say_what_a_sketch_is_and_equal_content_has_one_name(spool: Spool):
     first = spool.put(make_sketch("ams"))
-    parcel = Parcel.parse(first.name)
-    assert (parcel.site, parcel.window, parcel.window_name) == ("ams", window(0), "20261114T120000Z-5m")
+    sketch_id = SketchId.parse(first.name)
+    assert (sketch_id.site, sketch_id.window, sketch_id.window_name) == ("ams", window(0), "20261114T120000Z-5m")
     assert spool.put(make_sketch("ams")) == first
     assert spool.put(make_sketch("ams", peers=2001)) != first
     assert len(spool.waiting()) == 2
@@ -53,13 +53,13 @@ def test_names_say_what_a_sketch_is_and_equal_content_has_one_name(spool: Spool)
 )
 def test_other_names_are_refused(name: str):
     with pytest.raises(UsageError):
-        Parcel.parse(name)
+        SketchId.parse(name)
 
 
 def test_a_site_may_have_a_hyphen_in_its_name():
     name = "20261114T120000Z-5m-ams-2_b-0123456789abcdef.cube"
-    assert Parcel.parse(name).site == "ams-2_b"
-    assert Parcel.parse(name).name == name
+    assert SketchId.parse(name).site == "ams-2_b"
+    assert SketchId.parse(name).name == name
 
 
 @pytest.mark.parametrize("site", ["", "a.b", "a b", "a*", "-a", "a/b", "x" * 64, "ä"])

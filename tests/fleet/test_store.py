@@ -22,12 +22,11 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
-from superhosts.fleet.aside import Asides
+from superhosts.fleet.hub import LONGEST_REST
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED
-from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.fleet.trouble import LONGEST_REST
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -116,7 +115,7 @@ def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObjec
 class TrustingIntake(Intake):
     """An intake that looks at nothing but the checksum, as one with a gap in its checks."""
 
-    def check(self, stored: Stored, parcel: Parcel) -> None:
+    def check(self, stored: Stored, sketch_id: SketchId) -> None:
         pass
 
 
@@ -158,7 +157,7 @@ def test_the_sketch_that_ended_hubs_is_set_aside_where_it_lies(tmp_path: Path):
         pytest.skip("needs the inputs that broke the product once")
     header, _ = take_apart(path)
     start, end = header["window"]
-    name = Parcel.of(path, "ams", Window(start, end))
+    name = SketchId.of(path, "ams", Window(start, end))
     folder = tmp_path / "state" / "windows" / name.window_name
     folder.mkdir(parents=True)
     shutil.copyfile(path, folder / name.name)
@@ -447,26 +446,26 @@ def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkey
 
 def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
     """Receivers set files aside in threads of their own, while the hub lists them."""
-    asides = Asides(lambda text: None)
+    quarantine = Quarantine(lambda text: None)
     for number in range(3):
-        asides.put(tmp_path / str(number), "damaged")
+        quarantine.put(tmp_path / str(number), "damaged")
     names = []
-    for name in asides.last:
+    for name in quarantine.last:
         names.append(Path(name).name)
-        asides.put(tmp_path / f"during {name}", "damaged")
+        quarantine.put(tmp_path / f"during {name}", "damaged")
     assert names == ["0", "1", "2"]
-    assert asides.count == 6
+    assert quarantine.count == 6
 
 
 def test_what_is_set_aside_is_noted_under_a_lock(tmp_path: Path):
-    asides = Asides(lambda text: None)
+    quarantine = Quarantine(lambda text: None)
     held: list[bool] = []
 
     class Watched(deque[str]):
         def append(self, name: str) -> None:
-            held.append(asides._lock.locked())
+            held.append(quarantine._lock.locked())
             super().append(name)
 
-    asides._last = Watched()
-    asides.put(tmp_path / "a", "damaged")
+    quarantine._last = Watched()
+    quarantine.put(tmp_path / "a", "damaged")
     assert held == [True]

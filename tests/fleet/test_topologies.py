@@ -17,12 +17,12 @@ from nats.aio.client import Client
 from brokers import MIB, KeepingIntake, as_client, eventually, make_spool, noise, running
 from places import ROOT
 from processes import free_port, wait_for
-from superhosts.fleet.nats.enrolment import enroll, public_key
-from superhosts.fleet.nats.options import NatsOptions, Timing
+from superhosts.fleet.nats.broker import find_server
+from superhosts.fleet.nats.credentials import NatsOptions, Timing, public_key
+from superhosts.fleet.nats.enrolment import enroll
+from superhosts.fleet.nats.messages import CONSUMER, STREAM
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.nats.setup import find_server
-from superhosts.fleet.nats.wire import CONSUMER, STREAM
 from superhosts.fleet.spool import Spool
 
 pytestmark = pytest.mark.slow

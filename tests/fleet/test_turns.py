@@ -17,10 +17,9 @@ from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import LEDGER, WindowStore
+from superhosts.fleet.store import LEDGER, Ledger, WindowStore
 
 FRESH = 100  # the number of a window that lies after all others
 

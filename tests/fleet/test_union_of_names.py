@@ -10,8 +10,8 @@ import superhosts as sh
 from fleets import window
 from hubs import Node
 from superhosts.core.times import window_name
-from superhosts.fleet.receipts import REFUSED
-from superhosts.fleet.sightings import Sightings
+from superhosts.fleet.link import REFUSED
+from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.union import UnionBuilder
 from superhosts.sketch.sketch import Sketch
 
@@ -41,11 +41,11 @@ def test_a_union_has_the_names_of_all_sites(tmp_path: Path) -> None:
         assert abs(int(found.peers[0]) - 3000) < 400
         if keys == "text":
             assert union.part(sh.Part(0)).names_kept == 101
-        sightings = Sightings(found, union, None)
-        assert not sightings.ask({site: [path] for site, path in paths.items()}, trusted=False)
-        assert {seen["site"] for seen in sightings.of(0)} == {"ams", "fra"}
+        site_estimates = SiteEstimates(found, union, None)
+        assert not site_estimates.ask({site: [path] for site, path in paths.items()}, trusted=False)
+        assert {seen["site"] for seen in site_estimates.of(0)} == {"ams", "fra"}
         row = {"host": host, "family": None, "side": "inner", "direction": "any", "sites": []}
-        assert sightings.remember([row])
+        assert site_estimates.remember([row])
 
 
 def test_a_hub_of_addresses_refuses_them(tmp_path: Path) -> None:

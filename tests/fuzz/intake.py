@@ -17,12 +17,12 @@ from fuzz.mutations import apply, edits
 from fuzz.sketches import WINDOW, sketches_like
 from fuzz.targets import fresh_folder, target
 from hubs import Node
-from superhosts.fleet.files import FileReceiver
-from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.filelink import FileReceiver
+from superhosts.fleet.link import MERGED, REFUSED, RESEND
+from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import MIN_STEP, Chunk, decode_receipt
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.nats.wire import MIN_STEP, Chunk, decode_receipt
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, REFUSED, RESEND
 
 assert window(0) == WINDOW
 _arriving = sketches_like(0, 0, -1)  # this hub's detector, with one and with two address families
@@ -31,10 +31,10 @@ _arriving = sketches_like(0, 0, -1)  # this hub's detector, with one and with tw
 def settle(node: Node, name: str) -> None:
     """Check that a sketch which was accepted is merged, or set aside and named; and that the hub still works."""
     node.hub.step()
-    parcel = Parcel.parse(name)
+    sketch_id = SketchId.parse(name)
     members = {each for report in node.reports for each in report.sites}
-    aside = [path.name for path in node.store.folder(parcel.window_name).glob(".*aside*")]
-    if parcel.site not in members:
+    aside = [path.name for path in node.store.folder(sketch_id.window_name).glob(".*aside*")]
+    if sketch_id.site not in members:
         assert any(name in each for each in aside), (name, aside)
         assert any(name in text for text in node.said), node.said
 
@@ -51,7 +51,7 @@ def intake(data: bytes) -> None:
         node = Node(folder, sites=(), grace=0.0)
         arrived = folder / "arrived"
         arrived.write_bytes(data)
-        name = Parcel.of(arrived, "ams", WINDOW).name
+        name = SketchId.of(arrived, "ams", WINDOW).name
         named = arrived.rename(folder / name)
         receipt = node.arrive(named, "ams")
         assert receipt.verdict in (MERGED, REFUSED, RESEND)
@@ -104,7 +104,7 @@ def folders(case: tuple[list[tuple[str, str, str]], bytes]) -> None:
     with fresh_folder() as folder:
         node = Node(folder, sites=(), grace=0.0)
         (folder / "arrived").write_bytes(data)
-        name = Parcel.of(folder / "arrived", "ams", WINDOW).name
+        name = SketchId.of(folder / "arrived", "ams", WINDOW).name
         for site, given, kind in things:
             make(folder / "link" / site / (name if given == GOOD else given), kind, data)
         (folder / "link").mkdir(exist_ok=True)
@@ -180,7 +180,7 @@ def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
 async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
     wire = Wire()
     receiver.begin(node.intake)
-    receiver.reception.replies.link = wire
+    receiver.context.link = wire
     whole = pieces_of(name, data)
     everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]
     for place, message in enumerate([*messages, *everything]):  # at last all of them, as they should be
@@ -193,7 +193,7 @@ async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: lis
         if header is not None:
             headers = {**headers, header[0]: header[1]} if header[1] is not None else {_HEADERS[0]: name}
         reply = f"$JS.ACK.superhosts.hub.1.{place}.{place}.1.0"  # the server's own
-        await receiver.pieces.take(Msg(None, subject, reply, apply(part, changes), headers))
+        await receiver.assembler.take(Msg(None, subject, reply, apply(part, changes), headers))
     await receiver.jobs.finish()
     return wire
 
@@ -204,7 +204,7 @@ def pieces(case: tuple[bytes, list[Any]]) -> None:
     with fresh_folder() as folder:
         node = Node(folder, sites=(), grace=0.0)
         (folder / "arrived").write_bytes(data)
-        name = Parcel.of(folder / "arrived", "ams", WINDOW).name
+        name = SketchId.of(folder / "arrived", "ams", WINDOW).name
         receiver = NatsReceiver(NatsOptions("nats://localhost"), node.said.append)
         wire = asyncio.run(deliver(receiver, node, data, messages, name))
         assert receiver.counters.failures == 0, node.said

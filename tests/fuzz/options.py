@@ -20,7 +20,7 @@ from superhosts.core.times import iso_time
 from superhosts.core.units import format_duration, format_size, parse_count, parse_duration, parse_share, parse_size
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import UsageError
-from superhosts.fleet.parcels import Parcel, check_site, parse_window_name
+from superhosts.fleet.names import Parcel, check_site, parse_window_name
 from superhosts.pipeline.network import Network
 from superhosts.sources.synthetic.source import open_synthetic
 

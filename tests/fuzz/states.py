@@ -16,15 +16,15 @@ from fuzz.sketches import change
 from fuzz.targets import fresh_folder, target
 from hubs import Node, three, union_of
 from superhosts.errors import OutputError
-from superhosts.fleet.files import FileSender
-from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
-from superhosts.fleet.position import POSITION, Position
-from superhosts.fleet.receipts import MERGED
+from superhosts.fleet.edge import POSITION, Position
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.nats.messages import decode_receipt, decode_receipts
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import MAX_HEADER
-from superhosts.output.opening import open_destination
-from superhosts.output.rows import HUB_COLUMNS
+from superhosts.output.destination import RunKind
+from superhosts.output.files import MAX_HEADER
+from superhosts.output.registry import open_destination
+from superhosts.output.report import HUB_COLUMNS, Report
 from traffic import content
 
 Tree = dict[str, bytes]  # path → content

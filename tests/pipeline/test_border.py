@@ -13,17 +13,16 @@ import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.fleet.cluster.tasks import Task, _Attempt, _fold
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.position import Position
+from superhosts.fleet.batch import Task, _Attempt, _fold
+from superhosts.fleet.edge import Edge, Position
 from superhosts.fleet.spool import Spool
 from superhosts.jit.memory import is_out_of_memory
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources import base
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.formats import FORMATS
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableFormat
 from traffic import MINUTES, NOON, talk, write
 
 MAGIC = b"TOYTABLE"

@@ -59,17 +59,16 @@ def _fleet() -> Answer:
 
     from superhosts.errors import MissingExtraError
 
+    found, missing = _installed(["nats-py", "nkeys"])
+    if missing:
+        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
     try:
-        from superhosts.fleet.nats.setup import find_server
+        from superhosts.fleet.nats.broker import find_server
+        from superhosts.fleet.nats.connection import LinkDownError, check_version
 
-        found, missing = _installed(["nats-py", "nkeys"])
         server = find_server()
     except MissingExtraError as error:
         return MISSING, f"{error}; edges and hub can exchange files without it (--to, --from)"
-    if missing:
-        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
-    from superhosts.fleet.nats.connect import LinkDownError, check_version
-
     try:
         said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:

@@ -25,11 +25,11 @@ from superhosts.core.units import SECOND, format_duration, parse_duration, parse
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.fleet.edge import check_settings
-from superhosts.fleet.grid import Grid
-from superhosts.fleet.limits import DEFAULT_LIMITS
-from superhosts.fleet.parcels import check_site
-from superhosts.output.base import RUN_THAT_ENDS, RunKind
-from superhosts.output.opening import OutputOptions, check_addresses
+from superhosts.fleet.intake import DEFAULT_LIMITS
+from superhosts.fleet.names import check_site
+from superhosts.fleet.slidingwindows import Grid
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.registry import OutputOptions, check_addresses
 from superhosts.pipeline.settings import Settings
 
 

@@ -16,12 +16,12 @@ from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import Notice
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.alerts.store import AlertStore
-from superhosts.output.fanout import Destinations
+from superhosts.output.destination import Destinations
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.metrics.address import parse_place
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.folder import SketchFolder
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board
+from superhosts.ui.endpoint import parse_place
+from superhosts.ui.folder import SketchFolder
+from superhosts.ui.view import View
 from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from superhosts.cli.usage.hub import Hub as HubOptions
     from superhosts.cli.usage.watch import Watch as WatchOptions
     from superhosts.fleet.hub import Hub
-    from superhosts.fleet.roster import Roster
+    from superhosts.fleet.sites import Roster
 
 TOKEN = "web-token"  # the file of the token, in a hub's folder
 

@@ -25,10 +25,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
-from superhosts.fleet.nats.setup import find_server, free_port
-from superhosts.output.rows import known_peers
-from superhosts.output.table import interval, peers_text
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.report import known_peers
+from superhosts.output.table import OutputConsole, interval, peers_text
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load
@@ -75,14 +73,21 @@ def _one_process(inputs: list[str]) -> dict[Window, Any]:
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
 
 
-def choose_link(folder: Path, find: Callable[[], object] = find_server) -> tuple[list[str], list[str]]:
+def _broker_port() -> int:
+    """Return a free port for the embedded broker. Raises MissingExtraError if that is not installed."""
+    from superhosts.fleet.nats.broker import find_server, free_port  # an optional package
+
+    find_server()
+    return free_port("127.0.0.1")
+
+
+def choose_link(folder: Path, find_port: Callable[[], int] = _broker_port) -> tuple[list[str], list[str]]:
     """Return the options of hub and edges: the embedded broker, or plain files if its packages are missing."""
     try:
-        find()
+        place = f"127.0.0.1:{find_port()}"
     except MissingExtraError as error:
         say(f"{error}; using files instead")
         return ["--from", str(folder / "link")], ["--to", str(folder / "link")]
-    place = f"127.0.0.1:{free_port('127.0.0.1')}"
     return ["--listen", place], ["--nats", f"nats://{place}"]
 
 

@@ -16,8 +16,7 @@ from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
-from superhosts.fleet.nats.joining import unpack
-from superhosts.fleet.nats.token import LONGEST, Token
+from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -42,7 +41,7 @@ class Joining:
 
     def connect(self) -> NatsOptions:
         """Write the secrets of the token to the spool, and return the options of the connection."""
-        files, link = unpack(self.token, self.options.spool), self.options.link
+        files, link = write_token_files(self.token, self.options.spool), self.options.link
         url = self.token.url if self.options.nats is None else self.options.nats
         options = connect_to(url, replace(link, join=None, nkey=files.nkey, tls_ca=files.ca))
         return replace(options, refresh=self._refresh)
@@ -56,7 +55,7 @@ class Joining:
                 raise UsageError(
                     f"{OPTION} {given}: is now a token of site {token.site}, and this is {self.token.site}"
                 )
-            unpack(token, self.options.spool)
+            write_token_files(token, self.options.spool)
 
 
 def join(options: Edge) -> Joining | None:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from superhosts.cli._console import tell
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import in_background
-from superhosts.fleet.files import FileSender
-from superhosts.fleet.link import Sender
-from superhosts.fleet.objects import Objects
-from superhosts.fleet.place import Place
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.filestore import FileStore, ObjectStore
+from superhosts.fleet.link import LinkSender
 from superhosts.fleet.spool import Spool
 from superhosts.sources.files import is_url
 
@@ -32,16 +31,16 @@ def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
     return link_options(url, link, up=up)
 
 
-def find_place(where: str, option: str) -> Path | Place:
+def find_place(where: str, option: str) -> Path | FileStore:
     """Return the folder or the object store that an option names."""
     if where.lower().startswith("file://"):
         return Path(where[len("file://") :])
     if not is_url(where):
         return Path(where)
-    return Objects(where, option)
+    return ObjectStore(where, option)
 
 
-def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Sender:
+def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> LinkSender:
     """Return the sending end of a link by files (`to`) or over NATS."""
     if connection is None:
         assert to is not None
@@ -52,7 +51,7 @@ def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Se
 
 
 @contextmanager
-def sending(sender: Sender, spool: Spool) -> Iterator[None]:
+def sending(sender: LinkSender, spool: Spool) -> Iterator[None]:
     """Run a sender in a background thread, and stop it at the end."""
     stop = threading.Event()
     with in_background("send", lambda: sender.run(spool, stop), stop):

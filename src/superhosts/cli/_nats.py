@@ -18,13 +18,11 @@ from superhosts.core.files import exposure_warning
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError
-from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.identity import own_identity
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.broker import Broker, Tls
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.receive import NatsReceiver, own_identity
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.nats.setup import Tls
-from superhosts.fleet.quotas import Quotas
+from superhosts.fleet.sites import Quotas
 
 __all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
 

@@ -11,7 +11,7 @@ from superhosts.core.text import printable
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.enrolment import Enrolment, Outgoing
-from superhosts.fleet.roster import is_wrong
+from superhosts.fleet.sites import is_wrong
 
 NUMBERS = ("spool_sketches", "spool_bytes", "accepted", "refused", "slowed")
 MISSING = "-"

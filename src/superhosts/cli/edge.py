@@ -33,15 +33,13 @@ from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
 from superhosts.errors import RefusedError, SuperhostsError
-from superhosts.fleet.edge import Edge
-from superhosts.fleet.link import Sender
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.parcels import check_site
-from superhosts.fleet.position import POSITION, Position
+from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
+from superhosts.fleet.link import LinkSender
+from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
@@ -117,7 +115,7 @@ def watch(
     how: Watching,
     settings: Settings,
     spool: Spool,
-    sender: Sender,
+    sender: LinkSender,
     rows: LocalRows | None = None,
     monitor: Monitor | None = None,
 ) -> list[SuperhostsError]:
@@ -199,7 +197,7 @@ def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
         tell(f"resumes at {shown_time(position.frontier)}: {before}")
 
 
-def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None) -> Status:
+def _status(run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: LocalRows | None) -> Status:
     """Return the file with the counters of all parts."""
     return Status(
         spool.folder / STATUS,

@@ -39,21 +39,18 @@ from superhosts.cubefile.container import SITE_HEADER
 from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
-from superhosts.fleet.files import FileReceiver
+from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
-from superhosts.fleet.link import Receiver
-from superhosts.fleet.quotas import Quota, Quotas
+from superhosts.fleet.link import LinkReceiver
 from superhosts.fleet.report import HubReport
-from superhosts.fleet.roster import Roster
+from superhosts.fleet.sites import Quota, Quotas, Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
-from superhosts.output.titles import Outcome, is_incomplete, which_hosts
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -211,7 +208,7 @@ def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
 
 def _open_receiver(
     parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
-) -> tuple[Receiver, dict[str, Any]]:
+) -> tuple[LinkReceiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
     if options.way_in.from_folder is not None:
@@ -238,7 +235,7 @@ def known_sites(state: Path) -> Roster:
 
 
 @contextlib.contextmanager
-def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
+def _receiving(receiver: LinkReceiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
     """Receive in the background, and report when the hub is ready."""
     if receiver.counters.down:
         tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))

@@ -18,9 +18,18 @@ from superhosts.cli.usage.site import Enroll, List, Revoke, Rotate, TokenOptions
 from superhosts.core.files import output_errors, read_json, write_private
 from superhosts.core.keys import ChosenKey, find_key
 from superhosts.core.text import printable
-from superhosts.fleet.nats.enrolment import enroll, list_sites, read_outgoing, rotate, token_of, unenroll
-from superhosts.fleet.nats.joining import make_token, reach_of, remember_reach
-from superhosts.output.terminal import OutputConsole
+from superhosts.fleet.nats.enrolment import (
+    enroll,
+    hub_address,
+    list_sites,
+    make_token,
+    read_outgoing,
+    rotate,
+    save_hub_address,
+    token_of,
+    unenroll,
+)
+from superhosts.output.table import OutputConsole
 
 STALE = 60.0  # seconds after which a status says that its hub does not run
 BROKER = "broker"  # the folder of the embedded broker, within the hub's
@@ -45,13 +54,13 @@ def rotate_site(options: Rotate) -> None:
 def _give_token(state: Path, site: str, options: TokenOptions, make: Callable[[Path], Path]) -> None:
     """Make a key, and print the token of a site, which is kept beside the key."""
     folder = state / BROKER
-    reach = reach_of(folder, options.address, options.tls_ca)
+    reach = hub_address(folder, options.address, options.tls_ca)
     chosen, why = _sketch_key(state, options.key_file)
     seed = make(folder)
     token = make_token(site, seed, reach, None if chosen is None else chosen.secret).encode()
     kept = token_of(folder, site)
     with output_errors(folder):
-        remember_reach(folder, options.address, options.tls_ca)
+        save_hub_address(folder, options.address, options.tls_ca)
         write_private(kept, token)
     print(token)
     tell(f"this token is a secret; it is also in {kept}. Take it to the edge and start it with --join @FILE")

@@ -32,11 +32,10 @@ from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
-from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
-from superhosts.fleet.ledger import UNKNOWN, Issue
-from superhosts.fleet.parcels import Parcel, is_archived, parse_window_name
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.link import Say
+from superhosts.fleet.names import SketchId, is_archived, parse_window_name
+from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
 from superhosts.sketch.files import read_header
 
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
@@ -51,7 +50,7 @@ class Archive:
         self.folder = folder
         self.keep = keep
         self.with_sites = with_sites
-        self.asides = Asides(say)
+        self.quarantine = Quarantine(say)
         self._site = site
         self._key = key
         self._say = say
@@ -64,11 +63,9 @@ class Archive:
             raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
     def union(self, window: str) -> Path:
-        """Return where the union of a window lies, or would lie."""
         return self._place(window, self._site)
 
     def holds(self, window: str) -> bool:
-        """Return True if anything exists at the path of a window's union."""
         return os.path.lexists(self.union(window))
 
     def read_union(self, window: str) -> Stored | None:
@@ -93,7 +90,7 @@ class Archive:
         """Set an unusable union aside, and keep a note that its window was reported."""
         if not os.path.lexists(self._note(window)):
             write_json(self._note(window), asdict(Issue(UNKNOWN)))
-        self.asides.put(self.union(window), f"{reason}; the union of {window} is made without it", "left-out")
+        self.quarantine.put(self.union(window), f"{reason}; the union of {window} is made without it", "left-out")
 
     def last_issue(self, window: str) -> Issue | None:
         """Return the last report of an archived window; its revision may be UNKNOWN."""
@@ -103,7 +100,7 @@ class Archive:
         except FileNotFoundError:
             issue = None
         except ValueError as error:
-            self.asides.put(note, error)
+            self.quarantine.put(note, error)
             issue = None
         return issue if issue is not None or not self.holds(window) else Issue(UNKNOWN)
 
@@ -115,9 +112,11 @@ class Archive:
 
     def add_site(self, path: Path) -> None:
         """Store a site's own sketch. A second sketch of the same site and window is merged into the first."""
-        parcel = Parcel.parse(path.name)
-        own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union is named after the hub
-        target = self._place(parcel.window_name, own)
+        sketch_id = SketchId.parse(path.name)
+        own = (
+            f"{sketch_id.site}_site" if sketch_id.site == self._site else sketch_id.site
+        )  # the union is named after the hub
+        target = self._place(sketch_id.window_name, own)
         if target.exists():
             from superhosts.sketch.sketch import load
 
@@ -126,7 +125,7 @@ class Archive:
             except (UnreadableError, OSError, MemoryError):
                 raise
             except Exception as error:  # any damage, accidental or deliberate
-                self.asides.put(target, error)
+                self.quarantine.put(target, error)
             else:
                 try:
                     whole.merge_file(path, key=self._key)
@@ -147,7 +146,7 @@ class Archive:
         past = (name for name in names if (window := parse_window_name(name)) and window.end <= until * SECOND)
         last = sorted(past)[-count:]
         issues = [issue for name in last if (issue := self.last_issue(name)) is not None]
-        return {Parcel.parse(name).site for issue in issues for name in issue.members}
+        return {SketchId.parse(name).site for issue in issues for name in issue.members}
 
     def newest(self) -> float:
         """Return when a sketch was last written here, in seconds since 1970; 0 if there is none."""
@@ -217,7 +216,6 @@ class Archive:
                 yield path
 
     def _remove_temporaries(self, now: float) -> None:
-        """Remove what a killed hub has left."""
         for left in self.folder.glob("*/.*.tmp"):
             with contextlib.suppress(OSError):
                 if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:

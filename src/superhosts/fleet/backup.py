@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from superhosts.core.files import is_plain, remove_or_set_aside, replacing
 from superhosts.errors import InputError, OutputError, UsageError
-from superhosts.fleet.parcels import parse_window_name
+from superhosts.fleet.names import parse_window_name
+from superhosts.fleet.slidingwindows import FOLDER as SLIDING
 from superhosts.fleet.store import LEDGER
-from superhosts.fleet.windowledger import FOLDER as SLIDING
 
 TEMPORARY = ".backup.tmp"  # in the state folder: links to the files that are being copied
 SMALL = ("identity.json", "clock", "status.json")
@@ -33,8 +33,6 @@ ATTEMPTS = 100  # to link a window that changes meanwhile
 
 
 class Saved(NamedTuple):
-    """What a copy has."""
-
     windows: int
     files: int
 

@@ -21,7 +21,7 @@ from superhosts.core.files import open_fresh
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.link import Say
 
 RECORD = "clock"  # the file in the state folder whose modification time is the last plausible time
 TOLERANCE = 3600.0  # seconds that two clocks may differ, or that a hub may be down, without raising doubt

@@ -10,11 +10,16 @@ read on, and loses whole windows, which are counted, instead of an unknown numbe
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from superhosts.core.files import read_state, write_json
@@ -25,16 +30,25 @@ from superhosts.core.units import SECOND, format_duration, parse_duration
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.localrows import LocalRows
-from superhosts.fleet.position import Position, is_time
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
+from superhosts.output.destination import Destination, Destinations
+from superhosts.output.report import Report, make_rows
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Jump
+from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
+from superhosts.sources.input import COMPRESSED
 
+POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
+MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember
+KEPT = 16  # positions of other command lines to keep
+Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
+MAX_WAITING = 100  # reports
+RECENT_WINDOWS = 1000  # windows whose reports are remembered
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
 
 
@@ -82,8 +96,6 @@ def check_settings(settings: Settings) -> Settings:
 
 
 class Edge:
-    """Runs a scan into a spool."""
-
     def __init__(
         self,
         scan: Scan,
@@ -282,7 +294,6 @@ class _OpenNote:
         return 1
 
     def set(self, window: Window | None) -> None:
-        """Record the window that is open now."""
         if window == self._window:
             return
         self._window = window
@@ -295,13 +306,197 @@ class _OpenNote:
             self._window = None
 
     def clear(self) -> None:
-        """Record that no window is open."""
         with contextlib.suppress(OSError):  # then the next start reports a window that was not lost
             self._path.unlink(missing_ok=True)
         self._window = None
 
 
 def _is_note(content: Any) -> bool:
-    """Return True if the content of a file is a note of a window."""
     times: list[Any] = [content.get("start"), content.get("end")] if isinstance(content, dict) else [None]
     return all(map(is_time, times)) and bool(times[0] < times[1])
+
+
+class Position:
+    """How far an edge has read inputs that can be read again; stored in the spool's folder.
+
+    Two things are written after each window, once its sketch is in the spool: the frontier, before which all windows
+    are spooled, and the files that were read to their end. After a restart, files that end before the frontier are
+    skipped, the others are read again, and packets before the frontier are dropped: the sketches are the same. A
+    position belongs to one set of inputs and settings; another command line starts at the beginning.
+
+    A frontier that is more than a window ahead of this machine's clock is neither stored nor trusted: some clock is or
+    was wrong, and traffic captured with the right time would be skipped. The frontier stays where it was until the
+    clock reaches the windows ahead of it. Reading traffic twice is harmless, dropping it is not.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        inputs: Sequence[str],
+        fingerprint: Mapping[str, Any],
+        say: Say = lambda text: None,
+        *,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._path = folder / POSITION
+        self._wall = wall
+        self._window = parse_duration(fingerprint["window"]) if "window" in fingerprint else 0
+        self._ahead: deque[int] = deque(maxlen=MAX_AHEAD)  # ends of windows ahead of the clock, in order
+        text = json.dumps([sorted(map(_full_name, inputs)), dict(fingerprint)], sort_keys=True, default=str)
+        self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        self._others = self._read(say)
+        mine = self._others.pop(self._name, {})
+        self.frontier: int | None = mine.get("frontier")
+        self._files: dict[str, list[int]] = mine.get("files", {})
+        if self.frontier is not None and self.frontier > self._latest():
+            ahead = f"the position in {self._path} ({shown_time(self.frontier)}) lies ahead of this machine's clock"
+            say(f"{ahead}: all input is read again, and what the hub has already changes nothing")
+            self.frontier = None
+
+    def _latest(self) -> int:
+        return self._wall() + self._window
+
+    def _read(self, say: Say) -> dict[str, Any]:
+        """Read all positions. A file with an invalid one is set aside: reading its input again is harmless."""
+        right: dict[str, Any] = {}
+
+        def fits(content: Any) -> bool:
+            if isinstance(content, dict):
+                right.update({name: entry for name, entry in content.items() if _is_position(entry)})
+            return isinstance(content, dict) and len(right) == len(content)
+
+        if read_state(self._path, fits, say) is None and right:
+            with contextlib.suppress(OSError):  # a full disk is reported elsewhere
+                write_json(self._path, right)
+        return right
+
+    def done(self) -> frozenset[str]:
+        if self.frontier is None:
+            return frozenset()
+        return frozenset(name for name, (_, last) in self._files.items() if last < self.frontier)
+
+    def advance(self, frontier: int, finished: Spans) -> None:
+        """Store that all windows up to `frontier` are in the spool. Raises OSError if the disk is full."""
+        while self._ahead and self._ahead[-1] >= frontier:  # the packets' clock was set back
+            self._ahead.pop()
+        self._ahead.append(frontier)
+        while self._ahead and self._ahead[0] <= self._latest():
+            self.frontier = self._ahead.popleft()
+        self._write(finished)
+
+    def go_back(self, frontier: int) -> None:
+        """Store that windows from `frontier` on may get more packets. Raises OSError if the disk is full."""
+        self._ahead.clear()
+        self.frontier = frontier
+        self._write({})
+
+    def _write(self, finished: Spans) -> None:
+        if self.frontier is None:
+            return
+        self._files.update({name: list(span) for name, span in finished.items()})
+        self._files = {name: span for name, span in self._files.items() if _is_there(name)}
+        others = dict(list(self._others.items())[-KEPT:])
+        write_json(self._path, {**others, self._name: {"frontier": self.frontier, "files": self._files}})
+
+
+def _is_position(entry: Any) -> bool:
+    """Return True if an entry has the types that `advance` writes."""
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return (
+        isinstance(files, dict)
+        and is_time(entry.get("frontier"))
+        and all(isinstance(span, list) and len(span) == 2 and all(map(is_time, span)) for span in files.values())
+    )
+
+
+def is_time(value: Any) -> bool:
+    """Return True if a value from a file is a valid packet time in nanoseconds."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _full_name(name: str) -> str:
+    """Return the absolute path of an input that is a file; other inputs unchanged."""
+    return str(Path(name).absolute()) if os.path.lexists(name) else name
+
+
+def _is_there(identity: str) -> bool:
+    """Return True if a file still exists, compressed or not."""
+    name = identity.rpartition("@")[0]
+    return any(os.path.lexists(name + ending) for ending in ("", *COMPRESSED))
+
+
+class LocalRows:
+    """Writes the super hosts of one site at the site itself, besides the sketches that are sent.
+
+    The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory,
+    up to a limit, and are tried again with the next window. Files and senders have queues of their own and never fail
+    here. A window that a killed edge reads again gives the same rows, which a file takes once.
+
+    Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
+    rows of the first report stay, and the reopened window is counted.
+    """
+
+    def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
+        self.lost = 0  # reports that were dropped, because too many waited
+        self.reopened = 0  # windows that late packets reopened after their report
+        self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
+        self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
+        self._waiting: deque[Report] = deque()
+        self._failed = False  # the last attempt
+
+    def add(self, result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> None:
+        """Write the report of a window, and those that wait. `exports`: the status of inputs that are flow exports."""
+        if result.window in self._reported:
+            self.reopened += 1
+            if self.reopened == 1:
+                name = window_name(result.window)
+                self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
+            return
+        self._reported.append(result.window)
+        drops = result.drops
+        judge = judge_of(result.sketch.evidence)
+        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports, judge=judge)
+        self._waiting.append(Report(rows=rows, window=result.window))
+        self.flush()
+        if len(self._waiting) > self._max_waiting:
+            self._waiting.popleft()
+            self.lost += 1
+
+    def flush(self) -> None:
+        """Write the reports that wait, the oldest first, until one fails."""
+        while self._waiting:
+            try:
+                self._destinations.write(self._waiting[0])
+            except (OSError, OutputError) as error:
+                if not self._failed:
+                    text = f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window"
+                    self._say(Notice(text, "rows-not-written", WARNING))
+                self._failed = True
+                return
+            self._waiting.popleft()
+        if self._failed:
+            lost = f"; reports lost: {self.lost}" if self.lost else ""
+            self._say(Notice(f"rows are written again{lost}", "recovered"))
+        self._failed = False
+
+    def finish(self, on_error: Callable[[OutputError], None]) -> None:
+        """Write the reports that wait, for the last time; tell `on_error` if some are lost."""
+        self.flush()
+        self.lost += len(self._waiting)
+        self._waiting.clear()
+        if self.lost:
+            on_error(OutputError(f"reports that --output never got: {self.lost}"))
+
+    def status(self) -> dict[str, int]:
+        """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
+        return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
+
+    def outputs(self) -> dict[str, dict[str, int]]:
+        return self._destinations.all_status()
+
+    def destinations(self) -> list[Destination]:
+        return self._destinations.each()
+
+    def reopen(self) -> None:
+        """Open files again that another program may have moved away."""
+        self._destinations.reopen()

@@ -13,38 +13,44 @@ the windows made of them are (sliding.py).
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.core.files import write_lines
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Window
 from superhosts.core.results import DEFAULT_SELECTION, Selection
-from superhosts.core.text import counted
+from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
-from superhosts.errors import OutputError, SuperhostsError
+from superhosts.errors import OutputError, SuperhostsError, UnreadableError, internal_error
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.clock import RECORD, Clock, age_of
-from superhosts.fleet.grid import Grid
-from superhosts.fleet.intake import Intake
-from superhosts.fleet.ledger import Issue, Ledger
-from superhosts.fleet.merging import Merger
-from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
-from superhosts.fleet.readiness import is_timely, wait_of
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.clock import RECORD, TOLERANCE, Clock, age_of
+from superhosts.fleet.intake import FUTURE, Intake
+from superhosts.fleet.link import MAX_SAID, Say, retry_delay
+from superhosts.fleet.names import SketchId, parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Members, Reporter
-from superhosts.fleet.sliding import SlidingWindows
+from superhosts.fleet.slidingwindows import Grid, SlidingWindows
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import ROWS, UNION, WindowStore
-from superhosts.fleet.trouble import Troubles
-from superhosts.fleet.turns import Turns
-from superhosts.fleet.union import UnionBuilder
+from superhosts.fleet.store import ROWS, UNION, Issue, Ledger, WindowStore
+from superhosts.fleet.union import Merger, UnionBuilder
 from superhosts.sketch.sketch import Sketch
 
+LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
+EVERYONES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+}  # these do not concern one window alone
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
 PAST = 90 * 86400.0  # seconds to keep the ledger of a past window, so that it is not reported as new again
@@ -69,8 +75,6 @@ class HubSettings:
 
 @dataclass
 class HubCounters:
-    """What a hub has done."""
-
     reports: int = 0
     revisions: int = 0  # reports of windows that were reported before
     incomplete: int = 0  # first reports with sites missing
@@ -95,14 +99,11 @@ class _Made:
 
 
 class _LastSites:
-    """The sites of the most recent windows."""
-
     def __init__(self, windows: dict[str, set[str]]) -> None:
         self._windows = windows
         self._all = set[str]().union(*windows.values())
 
     def of_others(self, window: str) -> set[str]:
-        """Return the sites of all windows but one."""
         if window not in self._windows:
             return self._all
         return set[str]().union(*(sites for other, sites in self._windows.items() if other != window))
@@ -129,10 +130,10 @@ class Hub:
         self._archive, self._upstream = archive, upstream
         self._times = store.times
         self._tidied = self._swept = 0.0
-        self._troubles = Troubles(say, self._count_wait, self._times.steady)
+        self._retries = Retries(say, self._count_wait, self._times.steady)
         self._made: _Made | None = None
         self._last = _LastSites({})
-        self._turns = Turns()
+        self._turns = RoundRobin()
         unions = UnionBuilder(settings.key, intake.check_kinds)
         self._merger = Merger(store, archive, unions, self._count_damaged)
         reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
@@ -148,11 +149,11 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """Return what needs an operator's attention: files set aside, work that fails, doubts about the clock."""
-        places = [self._store.asides, *([self._archive.asides] if self._archive else [])]
+        places = [self._store.quarantine, *([self._archive.quarantine] if self._archive else [])]
         names = [name for place in places for name in place.last]
         return {
             "aside": {"count": sum(place.count for place in places), "last": names},
-            "stuck": dict(self._troubles.open),
+            "stuck": dict(self._retries.open),
             "clock": self._clock.doubt,
         }
 
@@ -202,7 +203,7 @@ class Hub:
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
             self.step(stop, on_turn=on_turn)
-            self._troubles.attempt(Notice("NOT TIDIED", "not-tidied", WARNING), self.tidy)
+            self._retries.attempt(Notice("NOT TIDIED", "not-tidied", WARNING), self.tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
@@ -226,7 +227,7 @@ class Hub:
                 if self._sliding is None or not ready:  # or panes may have made windows ready
                     break
         if waiting is not None and not stop.is_set():
-            self._troubles.attempt(
+            self._retries.attempt(
                 Notice(f"NOT MERGED YET: {waiting}", "not-merged-yet", WARNING),
                 partial(self._merge_ahead, waiting),
                 waiting,
@@ -240,7 +241,7 @@ class Hub:
         waiting: str | None = None
         for window in self._store.windows():
             ledger = self._store.ledger(window)
-            if not ledger.is_due or window in failed or self._troubles.is_resting(window):
+            if not ledger.is_due or window in failed or self._retries.is_resting(window):
                 continue
             if self._is_ready(window, ledger):
                 ready[window] = ledger.sites_to_report
@@ -250,7 +251,7 @@ class Hub:
                 changing |= set() if ledger.issued else {window}
         if self._sliding is not None:
             for window, sites in self._sliding.ready(changing).items():
-                if window not in failed and not self._troubles.is_resting(window):
+                if window not in failed and not self._retries.is_resting(window):
                     ready[window] = sites
         return self._turns.order(ready), waiting
 
@@ -264,10 +265,10 @@ class Hub:
             ledger = self._store.ledger(window)
             sites = ledger.sites_to_report
             work = partial(self._issue, window, ledger)
-        if not self._troubles.attempt(what, work, window):
+        if not self._retries.attempt(what, work, window):
             return False  # no site had its turn: the finished report waits, and comes first next time
         self._turns.take(sites)
-        if what in self._troubles.open:
+        if what in self._retries.open:
             failed.add(window)
         return True
 
@@ -394,13 +395,13 @@ class Hub:
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         names = sorted({*map(site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(window).items() if site not in names}
-        span, files = Parcel.parse(issue.members[0]).window, self._files_by_site(window, issue)
+        span, files = SketchId.parse(issue.members[0]).window, self._files_by_site(window, issue)
         members = Members(span, issue.revision, names, issue.missing, refused, files)
         # The files of a first report were verified a moment ago, when they were merged.
         trusted = issue.revision == 1
         report, valid = self.reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
         if not valid:
-            self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
+            self._store.quarantine.put(self._store.folder(window) / ROWS, "not the rows of a report")
         return report
 
     def _files_by_site(self, window: str, issue: Issue) -> dict[str, list[Path]]:
@@ -426,7 +427,7 @@ class Hub:
         recent, before = set(self._recent()), self.counters.retired
         for window in self._store.windows():
             retire = by_age and self.counters.retired - before < self.settings.max_retired
-            self._troubles.attempt(
+            self._retries.attempt(
                 Notice(f"NOT TIDIED: {window}", "not-tidied", WARNING),
                 partial(self._tidy_window, window, window in recent, retire),
             )
@@ -454,7 +455,7 @@ class Hub:
                 self._store.drop_sketches(window)
             if retire and self._is_past_late(window, ledger) and not self._is_needed(window):
                 self._store.retire(window)
-                self._troubles.forget(window)
+                self._retries.forget(window)
                 self.counters.retired += 1
                 if self._sliding is not None:
                     self._sliding.release(window)
@@ -472,3 +473,145 @@ class Hub:
         span, grid = parse_window_name(window), self.settings.grid
         late = self.settings.late + (grid.length / SECOND if grid is not None and self._is_pane(window) else 0.0)
         return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > late
+
+
+class Wait(NamedTuple):
+    """The wait of a window for further sketches, in seconds by this machine's clock.
+
+    A window waits from its first sketch on. But a sketch may come before its window has ended: the clock of its site is
+    ahead, or its edge was stopped within the window. Then the other sites cannot have sent theirs, and the wait begins
+    with the end of the window. So a wrong clock never closes the windows of others before they had their time.
+
+    A window that lies further ahead is reported soon: its time may never come, if a clock was years ahead. If it comes,
+    the sketches of the other sites wait for each other as in any other window.
+    """
+
+    since: float
+    pause: float
+    for_all: bool  # it ends when all expected sites are there
+    ahead: float = 0.0  # how far `since` may lie in the future; further, and the clock was set back
+
+    def is_over(self, now: float) -> bool:
+        return not -self.ahead <= now - self.since < self.pause
+
+
+def wait_of(window: Window | None, ledger: Ledger, now: float, grace: float, late_pause: float) -> Wait:
+    """Return the wait of a window that has something to report. `late_pause` is that of a window that was reported."""
+    start, end = (0.0, 0.0) if window is None else (window.start / SECOND, window.end / SECOND)
+    if ledger.issued is not None:
+        too_soon = ledger.first < end - FUTURE and bool(ledger.issued.missing)
+        return Wait(ledger.unreported, grace if too_soon else min(grace, late_pause), for_all=too_soon)
+    if ledger.unreported < end and start - FUTURE <= now:
+        return Wait(end, grace, for_all=True, ahead=end - start + FUTURE)
+    return Wait(ledger.unreported, grace, for_all=True)
+
+
+def is_timely(window: Window | None, ledger: Ledger) -> bool:
+    """Return True if the first sketch of a window came about when the window ended."""
+    return window is not None and -FUTURE <= ledger.first - window.end / SECOND <= TOLERANCE
+
+
+class RoundRobin:
+    """Which window a hub reports next: sites take turns.
+
+    One site may have thousands of windows to report: it was offline for a week, or it makes them up. A report serves
+    every site whose sketches are new in it. The next report goes to the site whose last turn is longest ago, oldest
+    window first. So a window of one site waits for at most one window of each other site.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: dict[str, int] = {}  # site → number of its last turn
+
+    def take(self, sites: Iterable[str]) -> None:
+        self._count += 1
+        self._last.update(dict.fromkeys(sites, self._count))
+
+    def order(self, windows: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the windows in the order to report them: the first of every site, then the second of every site …
+
+        `windows` maps each window, oldest first, to the sites that it serves.
+        """
+        given: defaultdict[str, int] = defaultdict(int)
+        places: dict[str, tuple[int, int, str]] = {}
+        for window, sites in windows.items():
+            for site in sites or ("",):
+                place = (given[site], self._last.get(site, 0), site)
+                given[site] += 1
+                places[window] = min(place, places.get(window, place))
+        return sorted(places, key=places.__getitem__)
+
+
+@dataclass
+class _Rest:
+    attempts: int = 0
+    until: float = 0.0  # by the monotonic clock
+
+
+class Retries:
+    """Runs work, logs once what failed, and retries it. `on_wait` is called for each failed attempt.
+
+    A full disk affects everything: no other work would succeed either. A problem of one window alone (an invalid file,
+    an output path that is taken by something else, a union that is too large) puts that window on hold, longer each
+    time.
+    """
+
+    def __init__(self, say: Say, on_wait: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.open: dict[str, str] = {}  # what failed at the last attempt, and why
+        self._say = say
+        self._on_wait = on_wait
+        self._clock = clock
+        self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
+
+    def is_resting(self, window: str) -> bool:
+        return window in self._rests and self._clock() < self._rests[window].until
+
+    def attempt(self, what: Notice, work: Callable[[], None], window: str | None = None) -> bool:
+        """Run some work, on a window or on something else; `what` is logged if it fails.
+
+        Return False if no other work could succeed now.
+        """
+        try:
+            work()
+        except UnreadableError as error:  # it may be readable a moment later
+            self._note(what, error)
+            return True
+        except Exception as error:  # no input may stop the hub
+            self._note(what, error if isinstance(error, OSError | SuperhostsError) else internal_error(error))
+            if _system_code(error) in EVERYONES:
+                return False
+        else:
+            for over in {what: None, **dict.fromkeys(self._all_of(window))}:
+                if self.open.pop(over, None) is not None:
+                    self._say(Notice(f"{over}: works again", "recovered"))
+            if window is not None:
+                self._rests.pop(window, None)
+            return True
+        if window is not None:
+            rest = self._rests[window]
+            rest.attempts += 1
+            rest.until = self._clock() + retry_delay(rest.attempts, 1.0, LONGEST_REST)
+        return True
+
+    def _note(self, what: Notice, error: object) -> None:
+        self._on_wait()
+        if what not in self.open:
+            text = f"{what}: {printable(error, MAX_SAID)}; retrying until it works"
+            self._say(Notice(text, what.event, what.level))
+        self.open[what] = printable(error)
+
+    def forget(self, window: str) -> None:
+        self._rests.pop(window, None)
+        for what in self._all_of(window):
+            del self.open[what]
+
+    def _all_of(self, window: str | None) -> list[str]:
+        """Return all failed work of a window."""
+        return [] if window is None else [what for what in self.open if what.endswith(f": {window}")]
+
+
+def _system_code(error: BaseException | None) -> int | None:
+    """Return the errno of an operating system error, or of the cause of an OutputError."""
+    if isinstance(error, OutputError):
+        error = error.__cause__
+    return error.errno if isinstance(error, OSError) else None

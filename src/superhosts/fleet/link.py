@@ -1,4 +1,4 @@
-"""What carries sketches from an edge to a hub: the interfaces of a link's two ends.
+"""What carries sketches from an edge to a hub: receipts, the interfaces of a link's two ends, and retry delays.
 
 A link delivers at least once. Duplicates and any order are harmless, since merging is the union.
 """
@@ -6,17 +6,40 @@ A link delivers at least once. Duplicates and any order are harmless, since merg
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from superhosts.fleet.receipts import Receipt
-from superhosts.fleet.spool import Spool
+from superhosts.core.notices import Notice
+from superhosts.core.units import format_size
+
+if TYPE_CHECKING:
+    from superhosts.fleet.spool import Spool
+
+DOUBLINGS = 64  # more would exceed every limit, and eventually the range of a float
+MERGED = "merged"  # the hub's disk has it in its window's folder; the union is computed from that folder
+REFUSED = "refused"  # another key, geometry or version: sending it again would not help
+RESEND = "resend"  # it did not arrive whole, or was lost on the way
+MAX_REASON = 400  # characters of a reason: it may quote text made up by a site, and goes to the logs of hub and edge
+MAX_SAID = 500  # characters of a reason in a log line
+Say = Callable[[str], None]  # writes one line for the operator
+EVERY = 30.0  # seconds between two lines
 
 
-class Sender(Protocol):
-    """An edge's end of a link."""
+class Receipt(NamedTuple):
+    """The hub's verdict on one sketch.
 
+    An edge keeps its copy of a sketch until the hub itself has given a receipt for it; that a broker or a folder has
+    the sketch is not enough.
+    """
+
+    name: str
+    verdict: str
+    reason: str = ""
+
+
+class LinkSender(Protocol):
     counters: Any  # a dataclass of numbers
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
@@ -35,9 +58,7 @@ class Acceptor(Protocol):
         """Return the earlier receipt for a sketch; None if it was never seen."""
 
 
-class Receiver(Protocol):
-    """A hub's end of a link."""
-
+class LinkReceiver(Protocol):
     counters: Any  # a dataclass of numbers
 
     def run(self, acceptor: Acceptor, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
@@ -48,3 +69,58 @@ class Receiver(Protocol):
 
     def earlier(self) -> Mapping[str, int] | None:
         """Return what is left of what waited when the hub started, with its bytes; None: not known yet."""
+
+
+class Backlog:
+    """How far a service is with what waited on disk when it started, by names, with their bytes.
+
+    A service with gigabytes that wait is ready at once. None of them is read to count them.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        waiting: Callable[[], Mapping[str, int] | None],
+        say: Say,
+        *,
+        every: float = EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`waiting` returns all that waits now; None: that is not known yet."""
+        self._what, self._waiting, self._say = what, waiting, say
+        self._every, self._clock = every, clock
+        self._first: frozenset[str] | None = None
+        self._next = clock() + every
+        self._told = -1  # how many were left at the last line
+        self.left()
+
+    def left(self) -> tuple[int, int]:
+        """Return how many of the first things are left, and their bytes."""
+        now = self._waiting()
+        if now is None:
+            return 0, 0
+        if self._first is None:
+            self._first = frozenset(now)
+        sizes = [size for name, size in now.items() if name in self._first]
+        return len(sizes), sum(sizes)
+
+    def tell(self) -> None:
+        """Say how far it is, from time to time, until all is done. Costs nothing between two lines."""
+        if self._first is None:
+            self.left()  # what waits is known from the first moment in which it can be
+        if self._clock() < self._next or not self._first:
+            return
+        self._next = self._clock() + self._every
+        left, size = self.left()
+        total = len(self._first)
+        if left:
+            text = f"{self._what}: {total - left:,} of {total:,} done, {format_size(size)} left"
+        else:
+            text = f"{self._what}: all {total:,} done"
+            self._first = frozenset()
+        self._say(Notice(text, "backlog", done=total - left, total=total, bytes_left=size))
+
+
+def retry_delay(attempts: int, first: float, longest: float) -> float:
+    """Return the seconds to wait after so many attempts: `first` after one, then twice as long each, up to a limit."""
+    return min(first * 2.0 ** min(max(attempts - 1, 0), DOUBLINGS), longest)

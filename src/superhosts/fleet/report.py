@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.pairs import Window
+from superhosts.core.pairs import HostKeys, Part, Window, numbers_to_array
 from superhosts.core.profile import Durations
-from superhosts.core.results import Selection
+from superhosts.core.results import Selection, SuperHosts, plain_host
 from superhosts.core.text import counted
-from superhosts.errors import SuperhostsError
-from superhosts.fleet.sightings import Sightings
-from superhosts.output.base import Report
-from superhosts.output.rows import Row, make_rows
+from superhosts.detectors.arguments import Hosts
+from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
+from superhosts.output.report import Report, Row, known_peers, make_rows
 from superhosts.sketch.evidence.patterns import judge_of
+from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.unanswered import searched
 
 
 class HubRows(Sequence[Row]):
     """A hub's rows of one window, each built when it is read."""
 
-    def __init__(self, plain: list[Row], sightings: Sightings, missing: list[str], revision: int) -> None:
-        self._plain, self._sightings, self._missing, self._revision = plain, sightings, missing, revision
+    def __init__(self, plain: list[Row], site_estimates: SiteEstimates, missing: list[str], revision: int) -> None:
+        self._plain, self._site_estimates, self._missing, self._revision = plain, site_estimates, missing, revision
 
     def __len__(self) -> int:
         return len(self._plain)
 
     def __getitem__(self, number: Any) -> Any:
-        """Return a row, or a list of rows for a slice."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         plain = self._plain[number]
-        sites = self._sightings.of(range(len(self))[number])
+        sites = self._site_estimates.of(range(len(self))[number])
         return {**plain, "sites": sites, "missing": self._missing, "revision": self._revision}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubReport(Report):
-    """What a hub reports about one window."""
-
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason
@@ -96,13 +95,13 @@ class Reporter:
             self.on_union(sketch)
         with self.restoring.measured():
             found, left_out = self._selection().search(sketch)
-        sightings = Sightings(found, sketch, self._key)
-        valid = sightings.remember(before)
-        for error in sightings.ask(members.files, trusted=trusted):
+        site_estimates = SiteEstimates(found, sketch, self._key)
+        valid = site_estimates.remember(before)
+        for error in site_estimates.ask(members.files, trusted=trusted):
             self._on_left_out(error)
         rows = HubRows(
             make_rows(members.window, found, judge=judge_of(sketch.evidence)),
-            sightings,
+            site_estimates,
             members.missing,
             members.revision,
         )
@@ -118,3 +117,107 @@ class Reporter:
             refused=members.refused,
         )
         return report, valid
+
+
+class SiteEstimates:
+    """Which sites saw a host: a second pass over the sites' own sketches, for the hosts that were found.
+
+    Estimates are stored as arrays, and a host's list of sites is built when its row is written: a thousand hosts at a
+    hundred sites would be a hundred thousand small records, which take more memory than the cube.
+    """
+
+    def __init__(self, found: SuperHosts, sketch: Sketch, key: bytes | str | None) -> None:
+        self._key = key
+        self._places: list[
+            tuple[Part, int]
+        ] = []  # of each host: its part, and its position among the hosts of that part
+        self._before: dict[int, list[Row]] = {}  # from the previous report, by host
+        self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
+        self._names = {
+            (plain_host(item.host), *item.part.columns, item.part.counts, item.part.filter): number
+            for number, item in enumerate(found)
+        }
+        hosts: dict[Part, list[int]] = defaultdict(list)
+        formats = {part: detector.format for part in set(found.parts) if (detector := searched(sketch.parts, part))}
+        for item in found:
+            self._places.append((item.part, len(hosts[item.part])))
+            hosts[item.part].append(formats[item.part].to_number(item.host))
+        self._asked: dict[Part, Hosts] = {
+            part: HostKeys(numbers_to_array(numbers, formats[part].key_bits)) for part, numbers in hosts.items()
+        }
+
+    def remember(self, rows: Iterable[Any]) -> bool:
+        """Take the sites from the rows of the previous report, since some sites' sketches may be gone by now.
+
+        Return False if some of the rows are invalid.
+        """
+        whole = True
+        for row in rows:
+            if not _is_row(row):
+                whole = False
+                continue
+            place = row["host"], row["family"], row["side"], row["direction"]
+            number = self._names.get((*place, row.get("counts", "hosts"), row.get("filter", "")))
+            if number is not None:
+                self._before[number] = row["sites"]
+        return whole
+
+    def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
+        """Query the sketches of all sites (`trusted`: their checksums are verified); return the permanent errors."""
+        failed: list[SuperhostsError] = []
+        for site, paths in files.items() if self._asked else ():
+            try:
+                self._answers[site] = self._ask_site(paths, trusted)
+            except (UnreadableError, OSError, MemoryError):
+                raise  # the next attempt may succeed
+            except SuperhostsError as error:
+                failed.append(error)
+            except Exception as error:  # any damage, accidental or deliberate
+                names = ", ".join(path.name for path in paths)
+                failed.append(SketchFileError(f"it is invalid ({type(error).__name__}: {error})", file=names))
+        return failed
+
+    def _ask_site(self, paths: list[Path], trusted: bool) -> dict[Part, SuperHosts]:
+        if len(paths) == 1:
+            return estimate_in_file(paths[0], self._asked, key=self._key, trusted=trusted)
+        whole = Sketch()  # the site was restarted within the window: merge its sketches
+        for path in paths:
+            whole.merge_file(path, key=self._key)
+        asked = [(part, searched(whole.parts, part), column) for part, column in self._asked.items()]
+        return {part: detector.estimate_many(column) for part, detector, column in asked if detector is not None}
+
+    def of(self, number: int) -> list[Row]:
+        """Return the sites that saw a host, in descending order of peers."""
+        part, place = self._places[number]
+        seen = {site["site"]: site for site in self._before.get(number, ()) if site["site"] not in self._answers}
+        for site, answers in self._answers.items():
+            if part in answers and answers[part].peers_low[place] >= 1:  # more than the noise of an absent host
+                rows = answers[part]
+                measured = not rows.saturated[place]
+                seen[site] = {
+                    "site": site,
+                    "peers": int(rows.peers[place]) if measured else None,
+                    "peers_low": int(rows.peers_low[place]),
+                    "peers_high": int(rows.peers_high[place]) if measured else None,
+                }
+        return sorted(seen.values(), key=lambda row: (-known_peers(row), row["site"]))
+
+
+def _is_row(row: Any) -> bool:
+    """Return True if a value read from a file is a row with the sites that saw its host."""
+    names = ("side", "direction")
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in names)
+        and all(isinstance(row.get(name, ""), str) for name in ("counts", "filter"))
+        and type(row.get("host")) in (str, int)
+        and type(row.get("family", "missing")) in (int, type(None))  # null for generic keys
+        and isinstance(row.get("sites"), list)
+        and all(
+            isinstance(site, dict)
+            and isinstance(site.get("site"), str)
+            and type(site.get("peers_low")) is int
+            and all(type(site.get(name, "missing")) in (int, type(None)) for name in ("peers", "peers_high"))
+            for site in row["sites"]
+        )
+    )

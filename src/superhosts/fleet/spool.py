@@ -22,8 +22,8 @@ from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
-from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
+from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
+from superhosts.fleet.names import SketchId
 from superhosts.sketch.sketch import Sketch
 
 STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
@@ -33,8 +33,6 @@ _NOT_PLAIN = "something that this program has not made there (not a plain file)"
 
 @dataclass
 class SpoolCounters:
-    """What happened to the sketches of this edge."""
-
     spooled: int = 0
     delivered: int = 0
     refused: int = 0
@@ -116,7 +114,7 @@ class Spool:
         fresh = self.folder / ".fresh.tmp"
         try:
             sketch.save(fresh)
-            target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
+            target = self.folder / SketchId.of(fresh, self.site, sketch.window).name
             rename_durably(fresh, target)
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
@@ -132,7 +130,7 @@ class Spool:
     def settle(self, receipt: Receipt) -> None:
         """Do what a receipt requires: remove the sketch, set it aside, or keep it."""
         try:
-            if Parcel.parse(receipt.name).site != self.site:
+            if SketchId.parse(receipt.name).site != self.site:
                 return
         except UsageError:
             return  # the name becomes a path, so it must be the name of a sketch
@@ -165,16 +163,15 @@ class Spool:
         return not is_earlier or self.verify(path) or is_plain(path)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sketches that wait for a receipt, with their bytes."""
         return {path.name: _size(path) for path in self.waiting()}
 
     def verify(self, path: Path) -> bool:
         """Return True if a sketch is intact. A damaged one is set aside; one that cannot be read now stays."""
         try:
-            parcel = Parcel.parse(path.name)
+            sketch_id = SketchId.parse(path.name)
             with CubeReader(path) as reader:
                 window = reader.header.get("window")
-            if Parcel.of(path, parcel.site, parcel.window) == parcel and window == list(parcel.window):
+            if SketchId.of(path, sketch_id.site, sketch_id.window) == sketch_id and window == list(sketch_id.window):
                 return True
             reason = "its content does not match its name"
         except (UnreadableError, OSError) as error:
@@ -188,7 +185,6 @@ class Spool:
         return False
 
     def backlog(self) -> tuple[int, int]:
-        """Return how many sketches wait for a receipt, and their bytes."""
         waiting = self.waiting()
         return len(waiting), sum(map(_size, waiting))
 
@@ -260,7 +256,6 @@ def _named_like_sketches(folder: Path) -> Iterator[Path]:
 
 
 def _sketches(folder: Path) -> Iterator[Path]:
-    """Return the sketches in a folder that are plain files."""
     return filter(is_plain, _named_like_sketches(folder))
 
 
@@ -273,6 +268,6 @@ def _size(path: Path) -> int:
 
 def _site_of(name: str) -> str | None:
     try:
-        return Parcel.parse(name).site
+        return SketchId.parse(name).site
     except UsageError:  # not a sketch's name
         return None

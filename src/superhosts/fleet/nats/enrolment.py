@@ -12,9 +12,12 @@ the three subjects of the site.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,15 +28,19 @@ from typing import IO, Any, NamedTuple
 from superhosts.core.files import read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
-from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.fleet.nats.wire import CHUNKS, QUESTIONS
-from superhosts.fleet.parcels import check_site
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.names import check_site
+from superhosts.fleet.nats.credentials import NatsOptions, Token, format_address, local_host, make_key, public_key
+from superhosts.fleet.nats.messages import CHUNKS, QUESTIONS
 
 SITES = "sites.json"  # site → public key
 OUTGOING = "sites-outgoing.json"  # site → the key that was replaced, and until when it is accepted
 HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
 HUB_SEED = "hub.nk"
+CONFIG = "nats.conf"  # the server's configuration, in the broker's folder
+JOIN_FILE = "join.json"  # the address for edges, saved at the first enrolment
 HUB, ANYONE = "hub", "anyone"  # the hub's account; the user without a key
+PORT = 4222  # the default of NATS
 CONNECTIONS, SUBSCRIPTIONS = 16, 64  # limits of a site; an edge needs one connection and two subscriptions
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
@@ -79,12 +86,10 @@ def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[s
 
 
 def seed_of(folder: Path, site: str) -> Path:
-    """Return the file of a site's secret key."""
     return folder / "seeds" / f"{site}.nk"
 
 
 def token_of(folder: Path, site: str) -> Path:
-    """Return the file of a site's token."""
     return folder / "seeds" / f"{site}.token"
 
 
@@ -106,7 +111,6 @@ def unenroll(folder: Path, site: str) -> None:
 
 
 def read_sites(folder: Path) -> dict[str, str]:
-    """Return the enrolled sites and their public keys."""
     path = folder / SITES
     try:
         content = read_json(path)
@@ -120,8 +124,6 @@ def read_sites(folder: Path) -> dict[str, str]:
 
 
 class Outgoing(NamedTuple):
-    """A key that was replaced."""
-
     key: str
     until: float  # seconds since 1970
 
@@ -224,35 +226,7 @@ def _account(site: str, keys: list[str]) -> dict[str, Any]:
     }
 
 
-def make_key() -> tuple[str, str]:
-    """Return a new user's secret seed and public key."""
-    nkeys = _nkeys()
-    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-    return seed.decode(), nkeys.from_seed(bytearray(seed)).public_key.decode()
-
-
-def public_key(path: Path) -> str:
-    """Return the public key of a seed in a file. Raises UsageError if the file has none."""
-    nkeys = _nkeys()
-    try:
-        seed = bytearray(path.read_bytes().strip())
-        return str(nkeys.from_seed(seed).public_key.decode())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (nkeys.NkeysError, ValueError, TypeError):
-        raise UsageError(f"{path}: is not an nkey seed (one line that begins with SU)") from None
-
-
-def _nkeys() -> Any:
-    try:
-        import nkeys
-    except ImportError:
-        raise MissingExtraError("keys for a broker", "fleet") from None
-    return nkeys
-
-
 def open_private(path: Path) -> IO[bytes]:
-    """Open a file for writing that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
@@ -272,3 +246,77 @@ def _locked(folder: Path) -> Iterator[None]:
     with open_private(folder / ".sites.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+class HubAddress(NamedTuple):
+    url: str
+    ca: Path | None  # certificates that its own is checked with
+    guessed: bool  # True if nobody has said what edges call this machine
+
+    @property
+    def is_local(self) -> bool:
+        return any(name in self.url for name in ("://127.", "://localhost:", "://[::1]"))
+
+
+def hub_address(folder: Path, address: str | None, ca: Path | None) -> HubAddress:
+    """Return how edges reach the hub of a broker's folder: as given here or earlier, else as its broker listens."""
+    said = _table(read_json(folder / JOIN_FILE))
+    config = _table(read_json(folder / CONFIG))
+    tls = _table(config.get("tls"))
+    url = address or said.get("address")
+    earlier = said.get("tls_ca")
+    ca = ca or (Path(earlier) if isinstance(earlier, str) else _authority(tls))
+    guess = not isinstance(url, str)
+    found = _listening(config, bool(tls or ca)) if not isinstance(url, str) else url
+    NatsOptions(found, tls_ca=ca).check()
+    if tls and not all(each.startswith("tls://") for each in NatsOptions(found).urls):
+        raise UsageError(f"--address {found}: this hub uses TLS; write tls:// instead")
+    return HubAddress(found, ca, guess)
+
+
+def save_hub_address(folder: Path, address: str | None, ca: Path | None) -> None:
+    """Keep what somebody has said about the way to a hub, for the next site."""
+    given = {"address": address, "tls_ca": None if ca is None else str(ca.absolute())}
+    if any(given.values()):
+        said = _table(read_json(folder / JOIN_FILE))
+        write_json(folder / JOIN_FILE, {**said, **{name: value for name, value in given.items() if value}})
+
+
+def make_token(site: str, seed: Path, reach: HubAddress, key: bytes | None) -> Token:
+    try:
+        ca = None if reach.ca is None else reach.ca.read_text("ascii")
+    except OSError as error:
+        raise UsageError(f"{reach.ca}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--tls-ca {reach.ca}: is not a certificate (PEM)") from None
+    return Token(site, reach.url, seed.read_text("ascii").strip(), key, ca)
+
+
+def _listening(config: dict[str, Any], tls: bool) -> str:
+    """Return the address at which a broker listens, by this machine's name if it listens everywhere."""
+    host, port = config.get("host"), config.get("port")
+    name = host if isinstance(host, str) and host == local_host(host) else socket.gethostname()
+    place = format_address(name, port if isinstance(port, int) else PORT)
+    return f"{'tls' if tls else 'nats'}://{place}"
+
+
+def _authority(tls: dict[str, Any]) -> Path | None:
+    """Return the file that a broker's certificate can be checked with, if its configuration tells.
+
+    Under mutual TLS one authority signs all certificates; a certificate may also be its own authority.
+    """
+    if isinstance(tls.get("ca_file"), str):
+        return Path(tls["ca_file"])
+    path = tls.get("cert_file")
+    if not isinstance(path, str):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.suppress(OSError, ssl.SSLError):
+        context.load_verify_locations(path)
+        if any(each["issuer"] == each["subject"] for each in context.get_ca_certs()):
+            return Path(path)
+    return None
+
+
+def _table(content: Any) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}

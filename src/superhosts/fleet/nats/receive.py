@@ -1,28 +1,54 @@
-"""The hub's end of the link over NATS: the connection, and the periodic work.
+"""The hub's end of the link over NATS: the queue at the server, the connection, and the questions of edges.
 
-`pieces` takes the pieces of sketches, `answers` the questions of edges. Everything of a site that is no longer admitted
-leaves the queue.
+`assembly` turns the pieces of sketches into sketches. Everything of a site that is no longer admitted leaves the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import secrets
+import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import nats.errors
-from nats.js.api import StreamState
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+    StreamState,
+)
+from nats.js.errors import APIError, NotFoundError
 
-from superhosts.core.files import remove_or_set_aside
+from superhosts.core.files import read_json, remove_or_set_aside, write_json
 from superhosts.core.text import counted, printable
-from superhosts.errors import UsageError
-from superhosts.fleet.link import Acceptor
-from superhosts.fleet.nats.answers import Questions
-from superhosts.fleet.nats.arrivals import Arrivals
-from superhosts.fleet.nats.assembly import ENDING
-from superhosts.fleet.nats.connect import (
+from superhosts.core.units import SECOND, format_size
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.link import MAX_REASON, RESEND, Acceptor, Receipt, Say
+from superhosts.fleet.nats.assembly import (
+    AT_ONCE,
+    DEFAULT_PATIENCE,
+    PART_SUFFIX,
+    Admitted,
+    Arrivals,
+    Assembler,
+    Jobs,
+    Patience,
+    ReceiverContext,
+)
+from superhosts.fleet.nats.connection import (
     Link,
     LinkDownError,
     LinkStatus,
@@ -31,24 +57,299 @@ from superhosts.fleet.nats.connect import (
     keep_connected,
     race,
 )
-from superhosts.fleet.nats.identity import NOBODY, Identity
-from superhosts.fleet.nats.jobs import Jobs
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pieces import AT_ONCE, DEFAULT_PATIENCE, Patience, Pieces
-from superhosts.fleet.nats.reception import Admitted, Reception
-from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
-from superhosts.fleet.nats.wire import LARGEST, QUESTIONS, STREAM
-from superhosts.fleet.quotas import Quotas
-from superhosts.fleet.receipts import Say
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import (
+    CHUNK,
+    CHUNKS,
+    CONSUMER,
+    HEADERS,
+    LARGEST,
+    QUESTIONS,
+    STREAM,
+    PeerInfo,
+    decode_names,
+    edge_mismatch,
+    encode_receipts,
+    own_info,
+    site_of,
+)
+from superhosts.fleet.sites import Quotas
 
+BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
+PULL = 20.0  # seconds that a request for pieces is valid
+DUPLICATES = 2.0  # seconds in which the server drops duplicates; it keeps their names in memory
+SHARE = 4  # one site's pieces take at most a quarter of the queue
+MIN_PIECES = 64  # pieces of one site that even the smallest queue takes
+NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
+IDENTITY_FILE = "identity.json"  # in the hub's state folder
+CHECKS = 6  # of another hub's queue before it counts as abandoned
+MAX_MISSING = 2_000  # unknown names of one site to remember; more must be invented
+QUESTIONS_AT_ONCE = 16  # questions of one site that may wait; an edge asks one at a time
+ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
 LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
 INBOX = "_HUBBOX"  # no site may subscribe to it
 ANSWER_PATIENCE = 30.0  # seconds, besides the server's own timeout, until a sketch that does not come counts as lost
 
 
-class NatsReceiver:
-    """Receives the sketches of all sites."""
+class Identity(NamedTuple):
+    """A hub: a random mark in its state folder, and the name of its machine. Both must match: the folder may be a copy.
 
+    It is stored with the queue, so that two hubs with the same server do not take each other's sketches.
+    """
+
+    mark: str = ""
+    host: str = ""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"superhosts-hub": self.mark, "superhosts-host": self.host}
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, str] | None) -> Identity:
+        """Read an identity stored at the server; older hubs stored none."""
+        found = metadata or {}
+        return cls(found.get("superhosts-hub", ""), found.get("superhosts-host", ""))
+
+
+NOBODY = Identity()
+
+
+def own_identity(state: Path) -> Identity:
+    """Return the identity of the hub with this state folder; the mark is created at the first start."""
+    path = state / IDENTITY_FILE
+    try:
+        mark = read_json(path)
+        if not isinstance(mark, str) or not mark:
+            mark = secrets.token_hex(8)
+            write_json(path, mark)
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror or error}") from None
+    return Identity(mark, socket.gethostname())
+
+
+class TakenError(LinkDownError):
+    """Another hub reads the queue."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The settings of the queue, and the hub that reads it."""
+
+    cap: int  # bytes
+    max_age: float  # seconds
+    ack_wait: float  # seconds
+    owner: Identity
+
+    @property
+    def site_pieces(self) -> int:
+        """How many pieces of one site the queue holds, whatever their size."""
+        return max(MIN_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
+
+
+async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) -> Identity | None:
+    """Refuse a queue that another hub reads: each would take the other's sketches. Check every `look` seconds.
+
+    A running hub has requested pieces, or has received some since the last check. Return the previous owner of an
+    abandoned queue, else None.
+    """
+    seen: int | None = None
+    other = None
+    for _ in range(CHECKS):
+        try:
+            info = await js.consumer_info(STREAM, CONSUMER)
+        except NotFoundError:
+            return None
+        other = Identity.parse(info.config.metadata)
+        if other == me:
+            return None
+        given = info.delivered.consumer_seq if info.delivered else 0
+        if info.num_waiting or given != (given if seen is None else seen):
+            raise TakenError(
+                f"another hub{f' on {other.host}' if other.host else ''} reads the queue there. Give each hub a server "
+                "of its own, or end that one; if it is gone already, this one can have the queue in half a minute"
+            )
+        seen = given
+        await asyncio.sleep(look)
+    return other
+
+
+async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity | None:
+    """Create or update the stream, and create a new consumer; return the previous owner if it was another hub.
+
+    A new consumer gets everything that was not acknowledged at once. An old one would get what the server has sent into
+    a broken connection only after a timeout.
+    """
+    before = await check_no_other_hub(js, queue.owner, look)
+    wanted: dict[str, Any] = {
+        "subjects": [CHUNKS],
+        "retention": RetentionPolicy.WORK_QUEUE,
+        "storage": StorageType.FILE,
+        "discard": DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
+        "max_bytes": queue.cap,
+        "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
+        "discard_new_per_subject": True,
+        "allow_rollup_hdrs": False,  # a message with such a header could empty the queue
+        "max_age": queue.max_age,
+        "max_msg_size": CHUNK + HEADERS,
+        "duplicate_window": min(DUPLICATES, queue.max_age),
+    }
+    try:
+        await _make_stream(js, wanted)
+    except APIError as error:
+        if error.err_code not in NO_ROOM:
+            raise
+        size = format_size(queue.cap)
+        raise LinkDownError(f"the server has too little space for --broker-cap {size}: {error.description}") from None
+    with contextlib.suppress(NotFoundError):
+        await js.delete_consumer(STREAM, CONSUMER)
+    consumer = ConsumerConfig(
+        durable_name=CONSUMER,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=queue.ack_wait,
+        max_ack_pending=-1,
+        filter_subject=CHUNKS,
+        metadata=queue.owner.metadata,
+    )
+    await js.add_consumer(STREAM, consumer)
+    return before
+
+
+async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
+    try:
+        config = (await js.stream_info(STREAM)).config
+    except NotFoundError:
+        await js.add_stream(StreamConfig(name=STREAM, **wanted))
+    else:
+        if config.evolve(**wanted) != config:
+            await js.update_stream(config.evolve(**wanted))
+
+
+async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
+    """Request pieces, a few at a time, and process each before requesting more."""
+    inbox = link.client.new_inbox()
+    queue: asyncio.Queue[Msg] = asyncio.Queue()
+    await link.client.subscribe(inbox, cb=queue.put)
+    request = json.dumps({"batch": BATCH, "expires": int(PULL * SECOND)}).encode()
+    while True:
+        await link.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", request, reply=inbox)
+        for _ in range(BATCH):
+            try:
+                async with asyncio.timeout(PULL + 5):
+                    message = await queue.get()
+            except TimeoutError:
+                break
+            if message.subject == inbox:  # the server's status for the request, not a piece
+                status = (message.headers or {}).get("Status", "")
+                if status not in ("404", "408"):
+                    raise LinkDownError(f"the queue is gone (status {status})")
+                break
+            await take(message)
+
+
+async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
+    """Remove the pieces of all other sites from the queue; return their numbers by site."""
+    gone: dict[str, int] = {}
+    subjects = (await js.stream_info(STREAM, subjects_filter=CHUNKS)).state.subjects or {}
+    for subject, count in subjects.items():
+        site = subject.split(".")[2]
+        if site not in admitted:
+            await js.purge_stream(STREAM, subject=subject)
+            gone[printable(site)] = count
+    return gone
+
+
+class Questions:
+    """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
+
+    def __init__(self, context: ReceiverContext, arrivals: Arrivals, intake: Acceptor, patience: float) -> None:
+        """Request a sketch again if it is neither arriving nor queued, or has not come for `patience` seconds."""
+        self._context, self._arrivals, self._intake, self._patience = context, arrivals, intake, patience
+        self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
+        self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self._asking: Counter[str] = Counter()  # questions being answered, by site
+
+    async def take(self, message: Msg) -> None:
+        """Answer a question in the background, unless its site asks too fast."""
+        context = self._context
+        try:
+            site = site_of(message.subject)
+        except UsageError:
+            return
+        # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
+        # sites in accounts replaces the address by one of its own (_R_), which no client can use.
+        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not context.is_admitted(site):
+            return
+        edge = PeerInfo.parse(message.headers)
+        context.roster.told(site, edge.version, edge.sent, edge.spool)
+        context.roster.mismatched(site, edge_mismatch(edge.wire, site))
+        if self._asking[site] >= QUESTIONS_AT_ONCE:
+            context.counters.unanswered += 1
+            return
+        self._asking[site] += 1
+        context.jobs.start(self._answer(site, message))
+
+    async def _answer(self, site: str, message: Msg) -> None:
+        context = self._context
+        try:
+            async with context.jobs.turn("ask", site), self._answering:
+                context.counters.questions += 1
+                receipts = await self._receipts(site, decode_names(message.data, site))
+                context.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
+                headers = own_info(notice=context.quotas.notice(site)).headers()
+                await context.publish(message.reply, encode_receipts(receipts), headers)
+        except Exception as error:  # the edge will ask again
+            context.counters.failures += 1
+            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
+            context.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
+        finally:
+            self._asking[site] -= 1
+            if not self._asking[site]:
+                del self._asking[site]
+
+    async def _receipts(self, site: str, names: list[str]) -> list[Receipt]:
+        """Return what became of sketches; those that are neither here nor on their way are asked for again."""
+        arriving = set(filter(self._is_arriving, names))
+        known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
+        answer = [receipt for receipt in known.values() if receipt is not None]
+        unknown = [name for name in names if known[name] is None and name not in arriving]
+        if unknown:
+            queued, now = await self._is_queued(), self._context.clock()
+            asked = self._missing.setdefault(site, {})
+            for name in unknown:
+                if self._is_arriving(name):  # it has begun to arrive meanwhile
+                    continue
+                since = asked.setdefault(name, now)
+                if not queued or now - since > self._patience:
+                    asked.pop(name)
+                    answer.append(Receipt(name, RESEND, "not here"))
+            while len(asked) > MAX_MISSING:
+                del asked[next(iter(asked))]
+        return answer
+
+    def found(self, site: str, name: str) -> None:
+        """Note that a sketch has begun to arrive."""
+        self._missing.get(site, {}).pop(name, None)
+
+    def forget(self, old: float) -> None:
+        for site, names in list(self._missing.items()):
+            self._missing[site] = {name: at for name, at in names.items() if at > old}
+            if not self._missing[site]:
+                del self._missing[site]
+
+    def _is_arriving(self, name: str) -> bool:
+        return self._arrivals.is_arriving(name, self._context.clock())
+
+    async def _is_queued(self) -> bool:
+        """Return True if the server has pieces that this hub has not processed."""
+        link = self._context.link
+        if link is None:
+            return True
+        info = await link.jetstream.consumer_info(STREAM, CONSUMER)
+        held = sum(len(assembly.held) for assembly in self._arrivals.assemblies.values())
+        return (info.num_pending or 0) + (info.num_ack_pending or 0) > held
+
+
+class NatsReceiver:
     def __init__(
         self,
         options: NatsOptions,
@@ -67,14 +368,14 @@ class NatsReceiver:
     ) -> None:
         """Receive as hub `owner`, with a queue of `cap` bytes, sketches of at most `largest` bytes.
 
-        Pieces of sites that are not `admitted` are discarded. What sites tell about themselves goes to the roster of
+        Assembler of sites that are not `admitted` are discarded. What sites tell about themselves goes to the roster of
         their `quotas`.
         """
         options.check()
-        self.reception = Reception(say, admitted, clock, quotas)
-        self.counters = self.reception.counters
+        self.context = ReceiverContext(say, admitted, clock, quotas)
+        self.counters = self.context.counters
         self.queue = Queue(cap, max_age, ack_wait, owner)
-        self.arrivals = Arrivals(self.queue, largest)
+        self.arrivals = Arrivals(cap, self.queue.site_pieces, largest)
         self._options, self._at_once, self._patience = options, at_once, patience
         self._status = LinkStatus(options, say, self.counters)
         self._earlier: tuple[StreamState, StreamState] | None = None  # of the queue: at the start, and now
@@ -99,12 +400,12 @@ class NatsReceiver:
 
     def note_reach(self, trouble: str) -> None:
         """Record why a new connection fails, or that it works; an open connection may continue meanwhile."""
-        if trouble or self.reception.replies.link is not None:
+        if trouble or self.context.link is not None:
             self.counters.down = trouble
 
     def senders(self) -> Collection[str]:
         """Return the sites that may send; empty if every site may."""
-        return self.reception.admitted() or ()
+        return self.context.admitted() or ()
 
     def earlier(self) -> dict[str, int] | None:
         """Return the pieces that are left of those that waited in the queue at the start, each with its bytes."""
@@ -123,17 +424,17 @@ class NatsReceiver:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
         self._ready = ready
         with contextlib.suppress(OSError):  # an unreadable folder is reported when a sketch arrives
-            for left in list(intake.folder.glob(f"*{ENDING}")):  # its pieces will be delivered again
+            for left in list(intake.folder.glob(f"*{PART_SUFFIX}")):  # its pieces will be delivered again
                 remove_or_set_aside(left)
         asyncio.run(self._run(intake, stop))
 
     def begin(self, intake: Acceptor) -> None:
         """Forget all arriving sketches, and hand in to this intake from now on."""
         self.arrivals.clear()
-        self.jobs = self.reception.jobs = Jobs()
-        self.questions = Questions(self.reception, self.arrivals, intake, self.queue.ack_wait + ANSWER_PATIENCE)
-        self.pieces = Pieces(
-            self.reception,
+        self.jobs = self.context.jobs = Jobs()
+        self.questions = Questions(self.context, self.arrivals, intake, self.queue.ack_wait + ANSWER_PATIENCE)
+        self.assembler = Assembler(
+            self.context,
             self.arrivals,
             intake,
             self.questions.found,
@@ -153,7 +454,7 @@ class NatsReceiver:
             before = await prepare(link.jetstream, self.queue, self._options.timing.look)
             if before is not None:
                 where = f" on {printable(before.host)}" if before.host else ""
-                self.reception.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
+                self.context.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await self._look_at_queue(link)
             await link.client.subscribe(QUESTIONS, cb=self.questions.take)
@@ -161,42 +462,42 @@ class NatsReceiver:
             self._status.up()
             if self.counters.connects == 1:
                 self._ready()
-            self.reception.replies.link = link
+            self.context.link = link
             try:
-                await race(stop, link, pull(link, self.pieces.take), self._tick())
+                await race(stop, link, pull(link, self.assembler.take), self._tick())
                 await self.jobs.wait(10.0)  # for the receipts of sketches being handed in
                 await link.client.flush()
             finally:
-                self.reception.replies.link = None
+                self.context.link = None
 
     async def _tick(self) -> None:
         """Do periodic work: extend the server's timeouts, retry failed sketches, give up incomplete ones."""
-        told = looked = self.reception.clock()
+        told = looked = self.context.clock()
         while True:
             await asyncio.sleep(0.5)
-            now = self.reception.clock()
+            now = self.context.clock()
             await self.expel()
-            await self.pieces.look_after(now)
-            link = self.reception.replies.link
+            await self.assembler.look_after(now)
+            link = self.context.link
             if now - looked > LOOK_EVERY and link is not None and self.earlier():
                 looked = now
                 with contextlib.suppress(nats.errors.Error):  # the next look tells
                     await self._look_at_queue(link)
             if now - told > self.queue.ack_wait / 3:
                 told = now
-                await self.pieces.extend_timeouts()
+                await self.assembler.extend_timeouts()
                 old = now - 10 * self.queue.ack_wait - 60
-                self.reception.replies.forget(old)
+                self.context.forget(old)
                 self.questions.forget(old)
 
     async def expel(self) -> None:
         """When the admitted sites have changed, remove what other sites have sent or are sending."""
-        admitted, link = self.reception.admitted(), self.reception.replies.link
+        admitted, link = self.context.admitted(), self.context.link
         if admitted is None or admitted == self._expelled_for or link is None:
             return
         for assembly in list(self.arrivals.assemblies.values()):
             if assembly.site not in admitted and not assembly.handed_in:
-                await self.pieces.give_up(assembly, "is not enrolled; its pieces are discarded")
+                await self.assembler.give_up(assembly, "is not enrolled; its pieces are discarded")
         try:
             gone = await expel(link.jetstream, admitted)
         except nats.errors.Error:
@@ -205,7 +506,7 @@ class NatsReceiver:
         for site, count in gone.items():
             self.counters.expelled += count
             text = f"{site} is not enrolled: removed {counted(count, 'piece')} of its sketches from the queue"
-            self.reception.say(site, "pieces of a site that is not enrolled", text)
+            self.context.say(site, "pieces of a site that is not enrolled", text)
 
     def _complain(self, text: str) -> None:
-        self.reception.complain("", "errors from the server", f"{self._options.shown}: {text}")
+        self.context.complain("", "errors from the server", f"{self._options.shown}: {text}")

@@ -25,16 +25,55 @@ from nats.aio.msg import Msg
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
-from superhosts.fleet.nats.options import NatsOptions
-from superhosts.fleet.nats.pace import Pace
-from superhosts.fleet.nats.telling import Spooled, Telling, hub_mismatch, own
-from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
-from superhosts.fleet.parcels import check_site
-from superhosts.fleet.pauses import growing_pause
-from superhosts.fleet.receipts import RESEND, Receipt, Say
-from superhosts.fleet.roster import WRONG
+from superhosts.fleet.link import RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.names import check_site
+from superhosts.fleet.nats.connection import Link, LinkDownError, LinkStatus, connect, keep_connected, race
+from superhosts.fleet.nats.credentials import NatsOptions
+from superhosts.fleet.nats.messages import (
+    CHUNK,
+    HEADERS,
+    QUESTION,
+    Chunk,
+    PeerInfo,
+    Spooled,
+    decode_receipt,
+    decode_receipts,
+    hub_mismatch,
+    own_info,
+)
+from superhosts.fleet.sites import WRONG
 from superhosts.fleet.spool import Spool
+
+# How many pieces an edge sends at once.
+
+
+MAX_PIECES = 16  # in transit at once
+QUICK, SLOW = 1.0, 4.0  # seconds per piece: below QUICK more are sent at once, above SLOW fewer
+
+
+class CongestionWindow:
+    """Limits the pieces in transit: many while the server answers quickly, one on a slow connection."""
+
+    def __init__(self) -> None:
+        self._limit = 4.0
+        self._used = 0
+        self._free = asyncio.Event()
+
+    async def take(self) -> None:
+        while self._used >= int(self._limit):
+            self._free.clear()
+            await self._free.wait()
+        self._used += 1
+
+    def give(self, took: float | None) -> None:
+        """Release the place of a piece that was stored after `took` seconds, or not at all (None)."""
+        self._used -= 1
+        if took is not None and took < QUICK:
+            self._limit = min(self._limit + 1, MAX_PIECES)
+        elif took is None or took > SLOW:
+            self._limit = max(self._limit / 2, 1)
+        self._free.set()
+
 
 TOGETHER = 4  # sketches to send at once
 FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time
@@ -49,8 +88,6 @@ BUSY = 10167  # error code for more pieces at once than the server buffers for a
 
 @dataclass
 class SendCounters:
-    """What an edge's link has done."""
-
     connects: int = 0
     sketches: int = 0  # sent completely, as confirmed by the server
     chunks: int = 0
@@ -63,8 +100,6 @@ class SendCounters:
 
 @dataclass
 class _Progress:
-    """The state of a sketch that this process is sending."""
-
     attempt: str = "0"  # a sketch that is sent again needs a new mark, or the server drops it as a duplicate
     resends: int = 0
     due: float = 0.0
@@ -80,7 +115,7 @@ class _Hub:
         self._is_clock_wrong = False
         self._notice = ""
 
-    def look(self, hub: Telling, asked: int, answered: int) -> None:
+    def look(self, hub: PeerInfo, asked: int, answered: int) -> None:
         """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
         if hub.notice and hub.notice != self._notice:
             self._say(f"the hub says: {hub.notice}")
@@ -109,8 +144,6 @@ class _UnreadableError(Exception):
 
 
 class NatsSender:
-    """Sends one site's sketches."""
-
     def __init__(
         self,
         options: NatsOptions,
@@ -161,8 +194,6 @@ class NatsSender:
 
 
 class _Session:
-    """The work over one connection."""
-
     def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
         self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
@@ -172,7 +203,7 @@ class _Session:
             each.sending = False
         self._spool = spool
         self._wake = wake
-        self._pace = Pace()
+        self._pace = CongestionWindow()
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: threading.Event) -> None:
@@ -186,7 +217,7 @@ class _Session:
 
     async def _tell_last(self, link: Link) -> None:
         """Tell the hub what still waits here when the edge stops; nothing waits for its answer."""
-        headers = own(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+        headers = own_info(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
         await link.client.publish(f"superhosts.from.{self._site}.ask", b"[]", link.client.new_inbox(), headers)
         await link.client.flush(1)
 
@@ -255,7 +286,6 @@ class _Session:
             self._wake.set()
 
     async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
-        """Send one piece until the server has stored it."""
         attempt = self._progress[chunk.name].attempt
         loop = asyncio.get_running_loop()
         misses, pause, took = 0, 0.2, None
@@ -317,17 +347,17 @@ class _Session:
         """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
         spool = Spooled(*await asyncio.to_thread(self._spool.backlog))
         for start in range(0, len(names) or 1, QUESTION):
-            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own(spool)
+            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own_info(spool)
             subject, timeout = f"superhosts.from.{self._site}.ask", self._options.timing.answer
             try:
                 answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
-            self._look_at_hub(Telling.parse(answer.headers), telling.sent or 0)
+            self._look_at_hub(PeerInfo.parse(answer.headers), telling.sent or 0)
             for receipt in decode_receipts(answer.data):
                 await self._settle(receipt)
 
-    def _look_at_hub(self, hub: Telling, asked: int) -> None:
+    def _look_at_hub(self, hub: PeerInfo, asked: int) -> None:
         """Note what the hub tells about itself. Raises LinkDownError if it cannot work with this edge."""
         if why := hub_mismatch(hub.wire):
             raise LinkDownError(why)
@@ -339,7 +369,6 @@ class _Session:
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
-        """Do what a receipt requires."""
         state = self._progress.setdefault(receipt.name, _Progress())
         if receipt.verdict == RESEND:
             if state.sending:
@@ -349,7 +378,7 @@ class _Session:
                 return  # this process has not sent it yet, and will
             state.sent = None
             state.resends += 1
-            state.due = asyncio.get_running_loop().time() + growing_pause(state.resends, 0.5, LONGEST)
+            state.due = asyncio.get_running_loop().time() + retry_delay(state.resends, 0.5, LONGEST)
             self._counters.resends += 1
         self._counters.receipts += 1
         try:
@@ -361,7 +390,6 @@ class _Session:
         self._wake.set()
 
     def _complain(self, text: str) -> None:
-        """Handle an error that the server reports."""
         if "permissions violation" in text.lower() and not self._denied.done():
             self._denied.set_result(text)
 

@@ -1,0 +1,352 @@
+"""Files as the link: in a shared folder, in two folders that rsync synchronises, or in an object store.
+
+    PLACE/SITE/NAME.cube            written by the edge, complete from the first moment
+    PLACE/SITE/NAME.cube.receipt    written by the hub, which then removes the sketch; the edge removes the receipt
+
+Both sides may be killed between any two steps: the step is repeated, and repeating it changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from superhosts.core.files import remove_or_set_aside
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import printable
+from superhosts.core.units import format_size
+from superhosts.errors import UsageError
+from superhosts.fleet.filestore import Entry, FileStore, FolderStore
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Acceptor, Receipt, Say, retry_delay
+from superhosts.fleet.names import SketchId, check_site
+from superhosts.fleet.sites import Quotas, SiteLog
+from superhosts.fleet.spool import Spool
+
+SETTLE = 60.0  # seconds that a file with a wrong checksum may still be in transit
+ENDING = ".receipt"
+LARGEST = 8 << 30  # bytes of a sketch, unless the hub sets a lower limit
+RECEIPT = 64 << 10  # longest receipt, in bytes
+TURN = 100  # sketches of one site to take before the place is scanned again
+LONGEST = 60.0  # longest time in seconds between two attempts to take a file
+
+
+@dataclass
+class FileCounters:
+    sketches: int = 0
+    receipts: int = 0
+    resends: int = 0  # sketches that did not arrive intact
+    ignored: int = 0  # files that are not sketches
+    failures: int = 0  # failed attempts to read or write the place
+    down: str = ""  # why the link does not work; empty while it does
+
+
+@dataclass
+class _Bad:
+    read: tuple[object, ...]  # its state when it was read
+    seen: tuple[object, ...]  # its state at the last scan
+    since: float  # when it was first seen in that state
+
+
+@dataclass
+class _Failed:
+    times: int = 0
+    until: float = 0.0
+    error: OSError | None = None
+
+
+class _Trouble:
+    """Logs when a place fails and when it works again, once each."""
+
+    def __init__(self, name: str, say: Say, counters: FileCounters) -> None:
+        self._name, self._say, self._counters = name, say, counters
+        self._last = ""
+
+    def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
+        """Log the reason, count the failed attempts, and record how many other files cannot be taken."""
+        self._counters.failures += times
+        why = error.strerror or str(error) or type(error).__name__
+        text = printable(why + (f" ({error.filename})" if error.filename else ""), MAX_REASON)
+        self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
+        if text != self._last:
+            self._last = text
+            self._say(Notice(f"{self._name}: {text}; retrying until it works", "link-down", WARNING))
+
+    def over(self) -> None:
+        self._counters.down = ""
+        if self._last:
+            self._last = ""
+            self._say(Notice(f"{self._name}: works again", "recovered"))
+
+
+class FileSender:
+    """Writes sketches to a place and waits for the hub's receipts there."""
+
+    def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
+        self._store, self._site = _as_store(where, "--to"), check_site(site)
+        self._home = self._store.home(site)
+        self.counters = FileCounters()
+        self._trouble = _Trouble(f"{self._store}/{site}", say, self.counters)
+
+    def run(self, spool: Spool, stop: threading.Event) -> None:
+        failed = 0
+        while not stop.is_set():
+            try:
+                self.step(spool)
+                self._trouble.over()
+                failed = 0
+            except OSError as error:
+                self._trouble.tell(error)
+                failed += 1
+            with spool.changed:
+                pause = _pause(self._store, failed) if failed or spool.waiting() else self._store.longest
+                spool.changed.wait(pause)  # a new sketch ends it
+
+    def step(self, spool: Spool) -> None:
+        """Process the receipts in the place, and send the sketches that are not in it."""
+        self._store.prepare(self._site)
+        present = self._store.names(self._site)
+        for name in sorted(name for name in present if name.endswith(f".cube{ENDING}")):
+            self._take_receipt(self._home / name, spool)
+            present -= {name, name.removesuffix(ENDING)}
+        trouble: OSError | None = None
+        for path in spool.waiting():
+            try:
+                if path.name not in present and spool.check(path):
+                    self._send(path)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                trouble = error  # an unreadable file must not block the others
+        if trouble is not None:
+            raise trouble
+
+    def _send(self, path: Path) -> None:
+        try:
+            self._store.put(path, self._home / path.name)
+            self.counters.sketches += 1
+        except FileNotFoundError:
+            if path.exists():
+                raise  # else it was delivered or dropped meanwhile
+
+    def _take_receipt(self, path: PurePath, spool: Spool) -> None:
+        if not self._store.look(path).is_plain:
+            self._store.set_aside(path)  # a folder, a link or a FIFO is not a receipt
+            return
+        content = _parse_receipt(self._store.read(path, RECEIPT + 1))
+        sketch = path.with_name(path.name.removesuffix(ENDING))
+        if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
+            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MAX_REASON))
+            if receipt.verdict == RESEND:
+                self.counters.resends += 1
+            spool.settle(receipt)
+            self.counters.receipts += 1
+        self._store.remove(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
+        self._store.remove(path)
+
+
+class FileReceiver:
+    """Takes sketches from a place and writes receipts there. Nothing in the place is trusted."""
+
+    def __init__(
+        self,
+        where: Path | FileStore,
+        say: Say,
+        *,
+        settle: float = SETTLE,
+        largest: int = LARGEST,
+        clock: Callable[[], float] = time.monotonic,
+        quotas: Quotas | None = None,
+    ) -> None:
+        """Receive sketches of at most `largest` bytes, of each site as many as its quota allows."""
+        self._store = _as_store(where, "--from")
+        self.counters = FileCounters()
+        self._say = SiteLog(say, clock=clock)
+        self._settle, self._largest, self._clock = settle, largest, clock
+        self._quotas = Quotas() if quotas is None else quotas
+        self._trouble = _Trouble(str(self._store), say, self.counters)
+        self._ignored: set[PurePath] = set()
+        self._bad: dict[PurePath, _Bad] = {}  # files with wrong checksums
+        self._failed: dict[PurePath, _Failed] = {}  # files that could not be taken
+        self._earlier: dict[str, int] | None = None  # of what was there first: what is left, with its bytes
+        self._attempts = 0  # failed attempts at the last scan
+        self._unlisted = 0  # times in a row that the place could not be scanned
+
+    def senders(self) -> Collection[str]:
+        return self._store.sites()
+
+    def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Receive until told to stop. A missing folder may be a mount that appears later."""
+        ready()
+        while not stop.is_set():
+            self.look(intake, stop)
+            stop.wait(_pause(self._store, self._unlisted))
+
+    def look(self, intake: Acceptor, stop: threading.Event) -> None:
+        """Take what is in the place now, and log what cannot be taken."""
+        try:
+            self.step(intake, stop)
+            self._trouble.over()
+        except OSError as error:
+            self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
+
+    def step(self, intake: Acceptor, stop: threading.Event) -> None:
+        """Take what is in the place now: sites in turns, of each site the oldest windows first."""
+        self._attempts = 1
+        self._unlisted += 1
+        found, trouble = self._store.sketches()
+        self._unlisted = 0
+        self._attempts = 1 if trouble is not None else 0
+        self._note_earlier(found)
+        now = self._clock()
+        self._bad = {path: state for path, state in self._bad.items() if path in found}
+        self._failed = {path: state for path, state in self._failed.items() if path in found}
+        self._ignored &= found
+        for path in _in_turns(path for path in found - self._ignored if self._is_due(path, now)):
+            if stop.is_set():
+                return
+            try:
+                self._take(path, intake)
+                self._failed.pop(path, None)
+            except FileNotFoundError:
+                continue  # the site has removed it
+            except OSError as error:  # an unreadable file must not block the others
+                failed = self._failed.setdefault(path, _Failed())
+                failed.times += 1
+                self._attempts += 1
+                failed.until = now + (retry_delay(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
+                failed.error = error
+        errors = [failed.error for failed in self._failed.values() if failed.error is not None]
+        if trouble is not None or errors:
+            raise trouble or errors[0]
+
+    def earlier(self) -> dict[str, int] | None:
+        """Return what is left of what the first scan has found, with its bytes; None before that scan."""
+        return None if self._earlier is None else dict(self._earlier)
+
+    def _note_earlier(self, found: set[PurePath]) -> None:
+        if self._earlier is None:
+            self._earlier = {str(path): self._size(path) for path in found}
+        elif self._earlier:
+            names = set(map(str, found))
+            self._earlier = {name: size for name, size in self._earlier.items() if name in names}
+
+    def _size(self, path: PurePath) -> int:
+        try:
+            return self._store.look(path).size
+        except OSError:
+            return 0
+
+    def _is_due(self, path: PurePath, now: float) -> bool:
+        return path not in self._failed or self._failed[path].until <= now
+
+    def _take(self, path: PurePath, intake: Acceptor) -> None:
+        try:
+            site = check_site(path.parent.name)
+            SketchId.parse(path.name)
+        except UsageError as error:
+            self._ignore(path, f"ignored: {error}")
+            return
+        entry = self._store.look(path)
+        if not entry.is_plain:
+            self._set_aside(path)
+            return
+        receipt = intake.known(path.name) or self._look(path, entry, site, intake)
+        if receipt is None:
+            return  # it may still be in transit
+        self.counters.resends += receipt.verdict == RESEND
+        self._bad.pop(path, None)
+        answer = path.with_name(path.name + ENDING)
+        with suppress(FileNotFoundError):
+            if self._store.look(answer).is_folder:
+                self._set_aside(answer)
+        self._store.write(answer, {"verdict": receipt.verdict, "reason": receipt.reason})
+        self._store.remove(path)
+        if self._earlier:
+            self._earlier.pop(str(path), None)
+        self.counters.sketches += 1
+        self.counters.receipts += 1
+
+    def _look(self, path: PurePath, entry: Entry, site: str, intake: Acceptor) -> Receipt | None:
+        """Return the receipt for a file; None if it is not known yet. The same content is read only once."""
+        if entry.size > self._largest:
+            reason = f"{format_size(entry.size)} is more than any sketch of this hub's --memory or --geometry can have"
+            self._say(site, "files that are too large", Notice(f"REFUSED: {path}: {reason}", "refused", WARNING))
+            return Receipt(path.name, REFUSED, reason)
+        state, now = entry.state, self._clock()
+        bad = self._bad.get(path)
+        if bad is not None:
+            if state != bad.seen:
+                bad.seen, bad.since = state, now
+                return None  # it is being written: read it when it has stopped changing
+            if state == bad.read:
+                settled = now - bad.since >= self._settle
+                return Receipt(path.name, RESEND, "its checksum is not right") if settled else None
+        if not self._quotas.allows(site, bytes=entry.size, sketches=1):
+            return None  # it waits in the folder
+        receipt = self._read(path, site, intake)
+        if receipt.verdict != RESEND:
+            return receipt
+        self._bad[path] = _Bad(state, state, now)
+        return receipt if self._settle <= 0 else None
+
+    def _read(self, path: PurePath, site: str, intake: Acceptor) -> Receipt:
+        """Let the intake check a copy of the file, which the site cannot change."""
+        arrived = intake.folder / path.name
+        remove_or_set_aside(arrived)
+        try:
+            if not self._store.fetch(path, arrived, self._largest):
+                return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")
+            return intake.accept(arrived, path.name, site)
+        finally:
+            arrived.unlink(missing_ok=True)
+
+    def _set_aside(self, path: PurePath) -> None:
+        """Rename an entry that is not a file: nothing can be read from it."""
+        try:
+            self._ignore(path, f"is not a plain file; set aside as {self._store.set_aside(path)}")
+        except OSError as error:
+            self._ignore(path, f"is not a plain file, ignored; cannot be set aside: {error.strerror}")
+
+    def _ignore(self, path: PurePath, why: str) -> None:
+        self._ignored.add(path)
+        self.counters.ignored += 1
+        self._say(printable(path.parent.name), "files that are not sketches", f"{printable(path)}: {why}")
+
+
+def _in_turns(paths: Iterable[PurePath]) -> list[PurePath]:
+    """Return the oldest windows of every site, with the sites in turns; a site with very many has to wait."""
+    sites: dict[PurePath, list[PurePath]] = defaultdict(list)
+    for path in paths:
+        sites[path.parent].append(path)
+    ranks = ((rank, path) for mine in sites.values() for rank, path in enumerate(sorted(mine)[:TURN]))
+    return [path for _, path in sorted(ranks, key=lambda each: (each[0], each[1].name))]
+
+
+def _parse_receipt(text: bytes) -> Any:
+    """Parse a small JSON file written by somebody else; None if it is invalid."""
+    try:
+        return json.loads(text) if len(text) <= RECEIPT else None
+    except (RecursionError, ValueError):
+        return None
+
+
+def _pause(place: FileStore, failed: int) -> float:
+    """Return the seconds until the next look at a place that has failed so many times in a row."""
+    return retry_delay(failed, place.poll, place.longest) if failed else place.poll
+
+
+def _as_store(where: Path | FileStore, option: str) -> FileStore:
+    """Return the place at a path, which must not be a file; a missing folder may be a mount that appears later."""
+    if not isinstance(where, Path):
+        return where
+    if where.is_file():
+        raise UsageError(f"{option} {where}: is a file, not a folder")
+    return FolderStore(where)

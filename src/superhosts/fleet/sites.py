@@ -1,0 +1,361 @@
+"""The sites of a hub: what it knows about each (`Roster`), how much each may send (`Quotas`), log lines (`SiteLog`).
+
+A site tells its release, its spool and its time while its link works (`PeerInfo`); links by files, and edges of earlier
+releases, tell nothing of these. All of it is for people. Nothing that is merged depends on it.
+
+The difference of two clocks is what remains of the time between sending and arriving when nothing delays a message. So
+of the last few messages the quickest counts: a slow network or a busy hub makes a message late, never early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import counted, printable
+from superhosts.core.units import SECOND, format_size
+from superhosts.errors import UsageError
+from superhosts.fleet.clock import THIS_MACHINE, TimeSource
+from superhosts.fleet.link import Say
+from superhosts.fleet.names import SketchId, check_site
+
+LINES_PER_MINUTE = 5  # in the log, about one site and kind of problem
+MINUTE = 60.0
+MAX_SUBJECTS = 1_000  # pairs of site and kind that are counted separately; more must be invented names
+MOST_SITES = 10_000  # that are remembered; more must be invented
+RECENT = 5  # messages of which the quickest counts
+ENOUGH = 3  # messages before a clock is judged
+LATEST = 1e11  # seconds since 1970; no clock shows more
+WRONG = 5.0  # seconds that a clock may differ; less hardly moves pairs to another window
+
+
+@dataclass
+class Site:
+    """What is known about one site; None where nothing is."""
+
+    seen: float | None = None  # when something of it arrived, in seconds since 1970
+    taken: float | None = None  # when a sketch of it was accepted, since the start of the hub
+    version: str | None = None  # its release
+    window_end: float | None = None  # end of the window that arrived last, in seconds since 1970
+    spool_sketches: int | None = None  # that wait at the edge, as it told last
+    spool_bytes: int | None = None
+    accepted: int = 0  # sketches since the start of the hub
+    refused: int = 0
+    slowed: int = 0  # times that it was made to wait because it is over its quota
+    mismatch: str = ""  # why it cannot work with this hub, and which end to upgrade
+    lags: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))  # seconds from sending to arrival
+    clock_said: bool = False
+
+    @property
+    def clock(self) -> float | None:
+        """How many seconds its clock is ahead of the hub's."""
+        return -min(self.lags) if len(self.lags) >= ENOUGH else None
+
+    @property
+    def is_clock_wrong(self) -> bool:
+        return is_wrong(self.clock)
+
+
+def is_wrong(clock: Any) -> bool:
+    """Return True if a clock is known to differ too much from the hub's, by so many seconds."""
+    return type(clock) in (int, float) and abs(clock) > WRONG
+
+
+class Roster:
+    """All sites of a hub. Safe to use from several threads."""
+
+    def __init__(self, say: Say = lambda text: None, times: TimeSource = THIS_MACHINE) -> None:
+        self._sites: dict[str, Site] = {}
+        self._times = times
+        self._say = SiteLog(say, clock=times.steady)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def _heard(self, site: str) -> Iterator[Site]:
+        """Note that something of a site has arrived, and what the block adds."""
+        with self._lock:
+            found = self._sites.get(site) or Site()
+            if site in self._sites or len(self._sites) < MOST_SITES:
+                self._sites[site] = found
+            found.seen = self._times.wall()
+            yield found
+
+    def told(self, site: str, version: str | None, sent: int | None, spool: tuple[int, int] | None) -> None:
+        """Note what an edge tells about itself; `sent` is its own time (ns)."""
+        with self._heard(site) as found:
+            found.version = version
+            found.spool_sketches, found.spool_bytes = spool or (None, None)
+            if sent is not None:
+                found.lags.append(self._times.wall() - sent / SECOND)
+        self._judge_clock(site)
+
+    def accepted(self, sketch_id: SketchId) -> None:
+        with self._heard(sketch_id.site) as found:
+            found.accepted += 1
+            found.taken = found.seen
+            found.window_end = sketch_id.window.end / SECOND
+
+    def refused(self, site: str) -> None:
+        with self._heard(site) as found:
+            found.refused += 1
+
+    def slowed(self, site: str) -> None:
+        with self._heard(site) as found:
+            found.slowed += 1
+
+    def mismatched(self, site: str, why: str) -> None:
+        """Note that a site cannot work with this hub, or that it can (empty)."""
+        with self._heard(site) as found:
+            before, found.mismatch = found.mismatch, why
+        if why and why != before:
+            text = f"NOT TAKEN from {site}: {why}; its sketches wait there"
+            self._say(site, "edges of another version", Notice(text, "not-taken", WARNING))
+
+    def _judge_clock(self, site: str) -> None:
+        """Say when a site's clock has become wrong, or right again."""
+        with self._lock:
+            found = self._sites.get(site)
+            if found is None or found.clock is None or found.is_clock_wrong == found.clock_said:
+                return
+            found.clock_said = found.is_clock_wrong
+            offset, wrong = found.clock, found.is_clock_wrong
+            judged = [each for each in self._sites.values() if each.clock is not None]
+            alike = sum(each.is_clock_wrong for each in judged)
+        if not wrong:
+            self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
+            return
+        way = "ahead of" if offset > 0 else "behind"
+        who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
+        advice = who or "its windows are not those of the other sites: run NTP there"
+        text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's; {advice}"
+        self._say(site, "clocks", Notice(text, "clock-of", WARNING))
+
+    def taken(self) -> dict[str, float]:
+        """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""
+        with self._lock:
+            return {site: each.taken for site, each in self._sites.items() if each.taken is not None}
+
+    def wrong_clocks(self) -> dict[str, float]:
+        """Return the sites whose clocks differ too much from the hub's, and by how many seconds they are ahead."""
+        with self._lock:
+            return {
+                site: round(each.clock, 1)
+                for site, each in sorted(self._sites.items())
+                if each.clock is not None and each.is_clock_wrong
+            }
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return everything that is known, for the status file."""
+        with self._lock:
+            return {site: _shown(each) for site, each in sorted(self._sites.items())}
+
+    def restore(self, content: Any) -> None:
+        """Take over what an earlier run of the hub knew, from its status. Counters begin again."""
+        for site, entry in content.items() if isinstance(content, dict) else ():
+            if isinstance(entry, dict) and _is_site(site) and len(self._sites) < MOST_SITES:
+                version = entry.get("version")
+                self._sites[site] = Site(
+                    seen=_time(entry.get("seen")),
+                    version=printable(version) if isinstance(version, str) else None,
+                    window_end=_time(entry.get("window_end")),
+                )
+
+
+def _shown(site: Site) -> dict[str, Any]:
+    names = ("seen", "version", "window_end", "spool_sketches", "spool_bytes", "accepted", "refused", "slowed")
+    clock = None if site.clock is None else round(site.clock, 3)
+    return {**{name: getattr(site, name) for name in names}, "clock": clock, "mismatch": site.mismatch}
+
+
+def _time(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) < LATEST else None
+
+
+def _is_site(name: Any) -> bool:
+    try:
+        return bool(check_site(name))
+    except (UsageError, TypeError):
+        return False
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What one site may send in a minute; None: any amount."""
+
+    bytes: int | None = None
+    sketches: int | None = None
+
+    @property
+    def amounts(self) -> tuple[float, float]:
+        """Bytes and sketches, without an end if any amount is allowed."""
+        return math.inf if self.bytes is None else self.bytes, math.inf if self.sketches is None else self.sketches
+
+    def __str__(self) -> str:
+        parts = [] if self.bytes is None else [format_size(self.bytes)]
+        parts += [] if self.sketches is None else [counted(self.sketches, "sketch", "sketches")]
+        return f"{' and '.join(parts) or 'any amount'} a minute"
+
+
+NO_QUOTA = Quota()
+
+
+class _Account:
+    """What a site has left of its quota."""
+
+    def __init__(self, quota: Quota, now: float) -> None:
+        self._quota, self._at = quota, now
+        self.left = [float(most) for most in quota.amounts]
+        self.slowed: float | None = None  # when it last had to wait
+
+    def save_up(self, now: float) -> None:
+        """Add what the time since the last call gives, up to a whole minute."""
+        minutes, self._at = (now - self._at) / MINUTE, now
+        self.give([most * minutes if most < math.inf else 0.0 for most in self._quota.amounts])
+
+    def give(self, amounts: list[float]) -> None:
+        most = self._quota.amounts
+        self.left = [min(each, has + more) for each, has, more in zip(most, self.left, amounts, strict=True)]
+
+    def take(self, amounts: list[float]) -> bool:
+        """Take something off if enough is left, or all of a minute."""
+        most = self._quota.amounts
+        fits = all(has >= min(need, each) for each, has, need in zip(most, self.left, amounts, strict=True))
+        if fits:
+            self.left = [has - need for has, need in zip(self.left, amounts, strict=True)]
+        return fits
+
+
+class Quotas:
+    """How much one site may send in a minute. What exceeds that waits; nothing is refused and nothing is lost.
+
+    Over NATS it waits in the queue, of which a site has its share, and then at the edge. By files it waits in the
+    folder. So a site that floods the hub slows itself down, and takes neither the disk nor the turns of others. A site
+    may save up one minute: an edge that catches up begins quickly. One sketch larger than a whole minute's bytes is
+    taken when nothing else was for a minute. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        quota: Quota = NO_QUOTA,
+        *,
+        roster: Roster | None = None,
+        say: Say = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.quota = quota
+        self.roster = Roster() if roster is None else roster
+        self._say = SiteLog(say, clock=clock)
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}
+        self._lock = threading.Lock()
+
+    def allows(self, site: str, *, bytes: int = 0, sketches: int = 0) -> bool:
+        """Return True, and take it off the quota, if a site may send so much now."""
+        if self.quota == NO_QUOTA:
+            return True
+        with self._lock:
+            account = self._account(site)
+            if account.take([bytes, sketches]):
+                return True
+            account.slowed = self._clock()
+        self.roster.slowed(site)
+        text = f"SLOWED: {site} is over its quota, {self.quota}; the rest waits"
+        self._say(site, "times over its quota", Notice(text, "slowed", WARNING))
+        return False
+
+    def give_back(self, site: str, bytes: int) -> None:
+        """Undo what `allows` has taken off a quota for bytes that were not used."""
+        with self._lock:
+            self._account(site).give([bytes, 0])
+
+    def _account(self, site: str) -> _Account:
+        found = self._accounts.get(site)
+        if found is None:
+            if len(self._accounts) >= MOST_SITES:  # more must be invented
+                self._accounts = {}
+            found = self._accounts[site] = _Account(self.quota, self._clock())
+        found.save_up(self._clock())
+        return found
+
+    def notice(self, site: str) -> str:
+        """Return what the operator of a site should know; empty if it had not to wait for a minute."""
+        with self._lock:
+            found = self._accounts.get(site)
+            slowed = found is not None and found.slowed is not None and self._clock() - found.slowed < MINUTE
+        return f"this site is over its quota, {self.quota}: its sketches wait" if slowed else ""
+
+
+@dataclass
+class _Lines:
+    since: float
+    said: int = 0
+    left_out: int = 0
+
+
+def start_timer(seconds: float, work: Callable[[], None]) -> None:
+    """Do some work later, in a thread that does not keep the process alive."""
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+
+
+class SiteLog:
+    """Logs the first few lines about a site and a kind of problem, then how many more there were in that minute."""
+
+    def __init__(
+        self,
+        say: Say,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        start_timer: Callable[[float, Callable[[], None]], None] = start_timer,
+    ) -> None:
+        self._say, self._clock, self._start_timer = say, clock, start_timer
+        self._lock = threading.Lock()
+        self._accounts: dict[tuple[str, str], _Lines] = {}
+        self._has_timer = False
+
+    def __call__(self, site: str, kind: str, text: str) -> None:
+        self.flush()
+        with self._lock:
+            subject = (site, kind)
+            if subject not in self._accounts and len(self._accounts) >= MAX_SUBJECTS:
+                subject = ("other sites", kind)
+            account = self._accounts.setdefault(subject, _Lines(self._clock()))
+            if account.said >= LINES_PER_MINUTE:
+                account.left_out += 1
+                self._wake()
+                return
+            account.said += 1
+        self._say(text)
+
+    def flush(self) -> None:
+        """Log how many lines were left out in the minutes that have ended."""
+        with self._lock:
+            over = [subject for subject, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
+            left_out = {subject: self._accounts.pop(subject).left_out for subject in over}
+            self._wake()
+        for (site, kind), count in left_out.items():
+            if count:
+                self._say(f"{site}: {count:,} more in a minute: {kind}")
+
+    def _wake(self) -> None:
+        """Start a timer that logs at the end of the minute what was left out, even when no more lines come."""
+        if self._has_timer:
+            return
+        if ends := [each.since + MINUTE for each in self._accounts.values() if each.left_out]:
+            with contextlib.suppress(RuntimeError):  # If no thread can be started now, the next line tries again.
+                self._start_timer(max(0.0, min(ends) - self._clock()), self._ring)
+                self._has_timer = True
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._has_timer = False
+        self.flush()

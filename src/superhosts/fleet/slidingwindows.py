@@ -1,0 +1,463 @@
+"""Windows that slide: what a hub reports if its sites send panes.
+
+The hub merges the panes of all sites as it merges windows that do not slide, but does not report them. A window ends
+with every pane that came, and is the union of the last panes. It is due if its panes, or the revisions of these, are
+others than in its last report: the last pane is new, or a late sketch has changed one of them. So what is due follows
+from what is on disk, and a hub that was killed finds it again.
+
+The panes of the last window are in a queue in memory (`pipeline/sliding.py`), so the next window takes few merges,
+whatever the number of its panes. After a restart, or if a pane has changed, the queue is filled from the unions on
+disk; windows that are reported again follow each other in it like new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.pairs import Window
+from superhosts.core.times import window_name
+from superhosts.core.units import format_duration
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.clock import TimeSource, age_of
+from superhosts.fleet.names import parse_window_name, site_of
+from superhosts.fleet.report import HubReport, Members, Reporter
+from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, revision_after
+from superhosts.fleet.union import Merger
+from superhosts.pipeline.sliding import PaneQueue
+from superhosts.sketch.sketch import Sketch
+
+FOLDER = "sliding"
+MAX_FORGOTTEN = 1000  # files to remove in one call
+
+
+class Grid(NamedTuple):
+    """Which windows a hub takes and reports: of one length, or made of panes and sliding by a pane.
+
+    Panes and windows begin at multiples of a pane's length since 1970, at all sites. A pane and the window that ends
+    with it have the same number. Lengths are in nanoseconds.
+    """
+
+    length: int
+    slide: int
+
+    @property
+    def panes(self) -> int:
+        """How many panes a window has; 1 unless windows overlap."""
+        return self.length // self.slide
+
+    def check(self, window: Window) -> None:
+        """Refuse (UsageError) a window that is not a pane of this grid."""
+        length, pane = window.end - window.start, format_duration(self.slide)
+        if self.panes > 1:
+            wanted = f"panes of {pane} (--window {format_duration(self.length)} --slide {pane})"
+            way = f"start its edge with --slide {pane}"
+        else:
+            wanted, way = f"windows of {pane} (--window)", f"start its edge with --window {pane}"
+        if length != self.slide:
+            raise UsageError(f"a window of {format_duration(length)}, and this hub takes {wanted}: {way}")
+        if window.start % self.slide:
+            raise UsageError(f"does not begin at a multiple of {pane}, and this hub takes {wanted}")
+
+    def number(self, pane: str) -> int | None:
+        """Return the number of a pane; None for a window that is not a pane of this grid."""
+        window = parse_window_name(pane)
+        if window is None or window.end - window.start != self.slide or window.start % self.slide:
+            return None
+        return window.start // self.slide
+
+    def pane(self, number: int) -> str:
+        return window_name(Window(number * self.slide, (number + 1) * self.slide))
+
+    def number_of_window(self, window: str) -> int:
+        span = parse_window_name(window)
+        assert span is not None
+        return span.end // self.slide - 1
+
+    def window(self, number: int) -> Window:
+        end = (number + 1) * self.slide
+        return Window(end - self.length, end)
+
+    def panes_of(self, number: int) -> range:
+        return range(number + 1 - self.panes, number + 1)
+
+    def windows_of(self, number: int) -> range:
+        return range(number, number + self.panes)
+
+    def neighbours(self, number: int) -> range:
+        """Return the panes that are in one window with a pane, itself included."""
+        return range(number + 1 - self.panes, number + self.panes)
+
+
+class Pane(NamedTuple):
+    """A pane and the revision of its last report: as long as both are the same, so are its pairs."""
+
+    number: int
+    revision: int
+
+
+class _Attendance(NamedTuple):
+    sites: set[str]
+    missing: set[str]
+    members: list[str]  # names of the sites' sketches
+
+
+@dataclass
+class _Made:
+    """A report that is on disk as being in progress, kept until all destinations have it."""
+
+    window: str
+    report: HubReport
+    out: bool = False
+
+
+class SlidingWindows:
+    """Makes and reports the windows of a grid from the panes of a store."""
+
+    def __init__(
+        self, grid: Grid, store: WindowStore, merger: Merger, reporter: Reporter, *, archive: Archive | None = None
+    ) -> None:
+        self._grid, self._store, self._archive = grid, store, archive
+        self._reporter = reporter
+        self._ledgers = SlidingLedgers(store.state, store.quarantine, store.times)
+        self._unions = _Unions(grid, merger)
+        self._made: _Made | None = None
+        self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
+        panes = [number for name in store.windows() if (number := grid.number(name)) is not None]
+        for number in {window for pane in panes for window in grid.windows_of(pane)}:
+            self._examine(number, ())
+
+    def __contains__(self, window: str) -> bool:
+        number = self._grid.number_of_window(window)
+        return number in self._due and window == self._name(number)  # or it is a pane
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, pane: str, sketch: Sketch, sites: Iterable[str]) -> None:
+        """Take a pane whose new union is on disk, with sketches of these sites that were in none before."""
+        number, revision = self._grid.number(pane), self._revision_of(pane)
+        if number is None or revision is None:
+            return
+        self._unions.fresh = Pane(number, revision), sketch
+        for window in self._grid.windows_of(number):
+            self._examine(window, sites)
+
+    def ready(self, changing: Collection[str]) -> dict[str, set[str]]:
+        """Return the windows to report now, oldest first, and the sites that each of them serves.
+
+        A window waits for those of its panes that are about to be reported, for the first time or again.
+        """
+        waited = [number for name in changing if (number := self._grid.number(name)) is not None]
+        blocked = {window for number in waited for window in self._grid.windows_of(number)}
+        numbers = [number for number in sorted(self._due) if number not in blocked or self._is_in_progress(number)]
+        return {self._name(number): self._due[number] for number in numbers}
+
+    def sites_of(self, window: str) -> set[str]:
+        return self._due[self._grid.number_of_window(window)]
+
+    def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
+        """Report a window. Its rows are on disk before, the fact that it is done after."""
+        if self._made is None or self._made.window != window:
+            self._made = None  # release its memory first
+            found = self._in_progress(window) or self._make(window)
+            if found is None:
+                self._give_up(window)
+                return
+            self._made = _Made(window, found)
+        made, ledger = self._made, self._ledgers.get(window)
+        if not made.out:
+            report(made.report)
+            made.out = True
+        before = ledger.issued, ledger.issuing
+        ledger.issued, ledger.issuing = ledger.issuing, None
+        try:
+            self._ledgers.write(window)
+        except OSError:  # only what is on disk counts
+            ledger.issued, ledger.issuing = before
+            raise
+        self._made = None
+        number = self._grid.number_of_window(window)
+        sites = self._due.pop(number)
+        self._examine(number, sites)  # a report from before a crash may lack what came since
+
+    def needs(self, pane: str) -> bool:
+        """Return True if a window that is due has this pane."""
+        number = self._grid.number(pane)
+        return number is not None and any(window in self._due for window in self._grid.windows_of(number))
+
+    def neighbours(self, pane: str) -> Iterator[str]:
+        """Return the panes that may be in one window with a pane, and are in the store."""
+        number = self._grid.number(pane)
+        if number is not None:
+            yield from filter(self._store.has, map(self._grid.pane, self._grid.neighbours(number)))
+
+    def release(self, pane: str) -> None:
+        """Drop what is kept for the window that ends with a pane that was retired."""
+        if (number := self._grid.number(pane)) is not None:
+            self._ledgers.release(self._name(number))
+
+    def forget(self, age: float) -> None:
+        self._ledgers.forget(age)
+
+    def _name(self, number: int) -> str:
+        return window_name(self._grid.window(number))
+
+    def _is_in_progress(self, number: int) -> bool:
+        return self._ledgers.get(self._name(number)).issuing is not None
+
+    def _examine(self, number: int, sites: Iterable[str]) -> None:
+        """Find out whether a window is due; sites that wait for it are added to those that wait already."""
+        name = self._name(number)
+        if self._store.has(name) or self._store.is_past(name):  # from before windows slid: reported there
+            return
+        ledger = self._ledgers.get(name)
+        if ledger.issuing is None:
+            if self._revision_of(self._grid.pane(number)) is None or self._has_lost_panes(number):
+                return
+            if ledger.issued is not None and ledger.issued.content == _digest(self._panes(number)):
+                return
+        self._due[number] = self._due.get(number, set()) | set(sites)
+
+    def _panes(self, number: int) -> list[Pane]:
+        """Return the panes of a window that came and were merged."""
+        found = ((pane, self._revision_of(self._grid.pane(pane))) for pane in self._grid.panes_of(number))
+        return [Pane(pane, revision) for pane, revision in found if revision is not None]
+
+    def _revision_of(self, pane: str) -> int | None:
+        """Return the revision of a pane's union; None if it has none."""
+        if self._store.has(pane):
+            issued = self._store.ledger(pane).issued
+            return None if issued is None else issued.revision
+        if self._archive is None or not self._archive.holds(pane):
+            return None
+        issue = self._archive.last_issue(pane)
+        return UNKNOWN if issue is None else issue.revision
+
+    def _has_lost_panes(self, number: int) -> bool:
+        """Return True if a pane is past --late, and in no archive: no report may have less than the one before."""
+        past = filter(self._store.is_past, map(self._grid.pane, self._grid.panes_of(number)))
+        return any(self._archive is None or not self._archive.holds(name) for name in past)
+
+    def _in_progress(self, window: str) -> HubReport | None:
+        """Return a report that was in progress when the hub stopped; None if there is none, or its rows are lost."""
+        issue = self._ledgers.get(window).issuing
+        rows = self._ledgers.rows(window) if issue is not None else None
+        if issue is None or rows is None:
+            return None
+        return HubReport(
+            rows=rows,
+            window=self._grid.window(self._grid.number_of_window(window)),
+            revision=issue.revision,
+            sites=issue.sites,
+            missing=issue.missing,
+            refused=issue.refused,
+            left_out=issue.left_out,
+        )
+
+    def _give_up(self, window: str) -> None:
+        """Forget a window of which nothing is left: its panes are gone, and so are the rows of its report."""
+        ledger = self._ledgers.get(window)
+        before, ledger.issuing = ledger.issuing, None
+        try:
+            self._ledgers.write(window)
+        except OSError:
+            ledger.issuing = before
+            raise
+        self._due.pop(self._grid.number_of_window(window), None)
+
+    def _make(self, window: str) -> HubReport | None:
+        """Make the report of a window, and write to disk that it is in progress; None if it has no pane any more."""
+        number, ledger = self._grid.number_of_window(window), self._ledgers.get(window)
+        panes = self._panes(number)
+        if not panes:
+            return None
+        sketch = self._unions.make(panes)
+        before = self._ledgers.rows(window) or []
+        last = ledger.issued.revision if ledger.issued else None
+        if last is None and (panes[-1].revision > 1 or not self._store.has(self._grid.pane(number))):
+            last = UNKNOWN  # there may have been a report, and the state that told of it is lost
+        members = self._members(number, panes, revision_after(last), had_rows=ledger.issued is not None)
+        report, valid = self._reporter.make(sketch, members, before)
+        if not valid:
+            self._ledgers.leave_out_rows(window, "not the rows of a report")
+        self._ledgers.write_rows(window, report.rows)
+        ledger.issuing = Issue(
+            report.revision,
+            content=_digest(panes),
+            sites=report.sites,
+            missing=report.missing,
+            refused=report.refused,
+            left_out=report.left_out,
+        )
+        try:
+            self._ledgers.write(window)
+        except OSError:
+            ledger.issuing = None
+            raise
+        return report
+
+    def _members(self, number: int, panes: list[Pane], revision: int, *, had_rows: bool) -> Members:
+        """Return who took part in a window. A site that lacks one of the panes is missing.
+
+        Panes that nobody has sent count as missing between others; before the first one there was no fleet.
+        """
+        came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
+        everyone = set[str]().union(*(pane.sites | pane.missing for pane in came))
+        missing = set[str]().union(*(pane.missing for pane in came))
+        if len(panes) < number + 1 - panes[0].number:
+            missing = everyone
+        names = [self._grid.pane(pane) for pane in self._grid.panes_of(number)]
+        refused = {site: why for name in names for site, why in self._store.refusals(name).items()}
+        return Members(
+            self._grid.window(number),
+            revision,
+            sorted(everyone - missing),
+            sorted(missing),
+            {site: why for site, why in refused.items() if site not in everyone - missing},
+            self._files(came, only_whole=had_rows),
+        )
+
+    def _attendance(self, pane: str) -> _Attendance:
+        if self._store.has(pane):
+            ledger = self._store.ledger(pane)
+            issue, held = ledger.issued, set(ledger.held)
+        else:
+            issue, held = self._archive.last_issue(pane) if self._archive is not None else None, set()
+        if issue is None:
+            return _Attendance(held, set(), [])
+        return _Attendance({*map(site_of, issue.members), *held}, set(issue.missing), list(issue.members))
+
+    def _files(self, came: list[_Attendance], *, only_whole: bool) -> dict[str, list[Path]]:
+        """Return the sites' sketches; `only_whole`: of sites of which no sketch was removed meanwhile.
+
+        Of the others, the rows of the last report tell what they saw.
+        """
+        files: dict[str, list[Path]] = defaultdict(list)
+        removed: set[str] = set()
+        for name in (name for pane in came for name in pane.members):
+            path = self._store.sketch(name)
+            if path is None:
+                removed.add(site_of(name))
+            else:
+                files[site_of(name)].append(path)
+        return {site: paths for site, paths in files.items() if not only_whole or site not in removed}
+
+
+def _digest(panes: list[Pane]) -> str:
+    text = " ".join(f"{pane.number}:{pane.revision}" for pane in panes)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class _Unions:
+    def __init__(self, grid: Grid, merger: Merger) -> None:
+        self.fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
+        self._grid, self._merger = grid, merger
+        self._queue = PaneQueue()
+        self._held: list[Pane] = []  # those in the queue
+
+    def make(self, panes: list[Pane]) -> Sketch:
+        """Return the union of the panes of a window, oldest first."""
+        while self._held and self._held[0].number < panes[0].number:
+            self._queue.pop()
+            self._held.pop(0)
+        if self._held != panes[: len(self._held)]:  # one has changed, or the window is an earlier one
+            self._queue, self._held = PaneQueue(), []
+        try:
+            for pane in panes[len(self._held) :]:
+                self._queue.push(self._load(pane))
+                self._held.append(pane)
+            return self._queue.union()
+        except BaseException:  # what is in the queue is not known any more
+            self._queue, self._held = PaneQueue(), []
+            raise
+
+    def _load(self, pane: Pane) -> Sketch:
+        if self.fresh is not None and self.fresh[0] == pane:
+            sketch, self.fresh = self.fresh[1], None
+            return sketch
+        return self._merger.reported_union(self._grid.pane(pane.number)) or Sketch()
+
+
+class SlidingLedgers:
+    """What a hub has reported of windows that slide. Their panes are in the store, like windows that do not slide.
+
+        STATE/sliding/20261114T120000Z-5m.json      the last report, and one in progress
+        STATE/sliding/20261114T120000Z-5m.jsonl     the rows of the last report that was made
+
+    The rows are on disk before the report counts as in progress. So a hub that is killed meanwhile writes the same rows
+    again, even if some pane has changed.
+    """
+
+    def __init__(self, state: Path, quarantine: Quarantine, times: TimeSource) -> None:
+        self._folder, self._quarantine, self._times = state / FOLDER, quarantine, times
+        self._read: dict[str, Ledger] = {}
+        try:
+            make_folder(self._folder)
+            for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
+                left.unlink()
+        except OSError as error:
+            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
+
+    def get(self, window: str) -> Ledger:
+        """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
+        if window not in self._read:
+            self._read[window] = self._parse(window)
+        return self._read[window]
+
+    def _parse(self, window: str) -> Ledger:
+        path = self._path(window)
+        try:
+            return Ledger.parse(parse_json(path), window)
+        except FileNotFoundError:
+            return Ledger()
+        except ValueError as error:
+            self._quarantine.put(path, f"{error}; the window is reported again")
+            return Ledger(issued=Issue(UNKNOWN))
+
+    def write(self, window: str) -> None:
+        write_json(self._path(window), asdict(self.get(window)))
+
+    def rows(self, window: str) -> list[Any] | None:
+        """Return the rows of a window's last report; None if they are damaged."""
+        path = self._path(window, ".jsonl")
+        try:
+            return list(read_lines(path))
+        except ValueError as error:
+            self.leave_out_rows(window, error)
+            return None
+
+    def write_rows(self, window: str, rows: Iterable[Any]) -> None:
+        write_lines(self._path(window, ".jsonl"), rows)
+
+    def leave_out_rows(self, window: str, reason: object) -> None:
+        """Set rows aside that are not those of a report."""
+        self._quarantine.put(self._path(window, ".jsonl"), reason)
+
+    def release(self, window: str) -> None:
+        """Remove the rows of a window that cannot change any more, and free its memory. What was reported stays."""
+        self._path(window, ".jsonl").unlink(missing_ok=True)
+        self._read.pop(window, None)
+
+    def forget(self, age: float) -> None:
+        """Remove what is older than `age` seconds, a bounded number of files at a time."""
+        gone = 0
+        for path in self._folder.glob("*.json*"):
+            window = parse_window_name(path.stem)
+            with contextlib.suppress(OSError):  # not a file
+                if window is not None and age_of(path.lstat().st_mtime, window.end, self._times.wall()) > age:
+                    path.unlink()
+                    self._read.pop(path.stem, None)
+                    gone += 1
+            if gone == MAX_FORGOTTEN:
+                return
+
+    def _path(self, window: str, ending: str = ".json") -> Path:
+        return self._folder / f"{window}{ending}"
