@@ -12,7 +12,7 @@ import pytest
 
 import superhosts as sh
 from commands import parsed_commands, process
-from superhosts.cli._completing import completion_of
+from superhosts.cli._completion import completion_of
 from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
 from superhosts.lab.entrants import ENTRANTS
 

@@ -17,8 +17,6 @@ import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
 from places import fleet_guide
-from superhosts.cli._console import tell
-from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
 from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
@@ -32,10 +30,12 @@ from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.nats.receive import Identity, NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.spool import Spool
+from superhosts.output.console import tell
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.tables.options import TableOptions
+from superhosts.ui.service import Reloads
 from traffic import MINUTES, NOON, talk
 
 # Options

@@ -24,7 +24,7 @@ import superhosts as sh
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 from superhosts.core.pairs import Part, Window
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError

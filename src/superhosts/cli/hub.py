@@ -10,22 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
+from superhosts.cli._alerts import (
+    RELOADED,
+    NeededEvidence,
+    Reloadable,
+    check_threshold,
+    open_desk,
+    policy_of,
+    reload_options,
+)
 from superhosts.cli._combined import hub_grid, hub_settings, hub_sites
-from superhosts.cli._console import log_status, tell
-from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._keys import fleet_key, warn_if_public
-from superhosts.cli._links import connect_to, find_place, make_sender, sending
-from superhosts.cli._monitoring import Monitor
-from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
+from superhosts.cli._link import connect_to, find_place, make_sender, sending
 from superhosts.cli._options import LinkOptions
-from superhosts.cli._outputs import output_options
-from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
-from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
-from superhosts.cli._settings import make_settings
+from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.hub import Hub as HubOptions
+from superhosts.cli.usage.fleet import Hub as HubOptions
+from superhosts.cli.web import Dashboard
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.files import hold_folder, read_json
 from superhosts.core.hashing import fingerprint, secret_of
@@ -48,10 +50,13 @@ from superhosts.fleet.sites import Quota, Quotas, Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
+from superhosts.output.console import log_status, show_tracebacks, tell
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
+from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -75,7 +80,9 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     """Merge and report until a signal ends it."""
-    plan, monitor, dashboard = make_plan(options), Monitor("hub", options.service), Dashboard(options.dashboard)
+    plan = make_plan(options)
+    show_tracebacks(options.service.verbose)
+    monitor, dashboard = Monitor("hub", options.service.metrics), Dashboard(options.dashboard)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))

@@ -6,7 +6,7 @@ import json
 
 from rich.table import Table
 
-from superhosts.cli.usage.plan import Plan as Options
+from superhosts.cli.usage.lab import Plan as Options
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.lab.plans import Plan

@@ -16,7 +16,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from superhosts.cli._reports import report_of
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable, short_rate
 from superhosts.core.units import SECOND, format_size
@@ -32,6 +31,7 @@ from superhosts.output.table import (
     width_of,
     widths_of,
 )
+from superhosts.pipeline.report import report_of
 from superhosts.pipeline.scan import Scan
 
 REDRAWN = 0.5  # seconds between two drawings

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import typer
-
 from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.core.text import printable
 from superhosts.errors import use_tracebacks
@@ -147,4 +145,4 @@ def command_line(arguments: Sequence[str]) -> str:
 def fail_with(errors: Sequence[Any]) -> None:
     """Exit with the status of the first error, if there is one. Each has been reported already."""
     if errors:
-        raise typer.Exit(errors[0].exit_status)
+        raise SystemExit(errors[0].exit_status)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from superhosts.cli._console import say
 from superhosts.core.fields import FILE_NAME_RULE, is_file_name
 from superhosts.core.files import make_folder
 from superhosts.core.notices import WARNING, Notice
@@ -36,8 +35,8 @@ def prepare_folder(folder: Path, site: str) -> None:
 class SketchSaver:
     """Saves the sketches of windows, merged with what an earlier run saved of the same window and site."""
 
-    def __init__(self, folder: Path, settings: Settings, *, quiet: bool = False) -> None:
-        self._folder, self._settings, self._quiet = folder, settings, quiet
+    def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None], *, quiet: bool = False) -> None:
+        self._folder, self._settings, self._say, self._quiet = folder, settings, say, quiet
         self._older: set[Path] = set()  # files from an earlier run
         self.unsaved: dict[Path, OutputError] = {}  # the reason of each, already reported
 
@@ -60,11 +59,11 @@ class SketchSaver:
             sketch.partial |= result.partial
             sketch.save(path)
             if path in self._older and result.revision == 1 and not self._quiet:
-                say(merged_into(path))
+                self._say(merged_into(path))
             self.unsaved.pop(path, None)
         except OutputError as error:
             if path not in self.unsaved:
-                say(Notice(f"superhosts: NOT SAVED: {error}", "not-saved", WARNING))
+                self._say(Notice(f"superhosts: NOT SAVED: {error}", "not-saved", WARNING))
             self.unsaved[path] = error
 
 

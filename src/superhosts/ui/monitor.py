@@ -1,17 +1,16 @@
-"""What monitoring reads of each service: hooks into its parts, conditions of being ready, and the metrics."""
+"""What others learn about a service while it runs: a monitoring system (--metrics) and a service manager (systemd).
+
+The functions `observe_…` hook into the parts of each service: conditions of being ready, and the metrics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from superhosts.cli._console import tell
-from superhosts.cli._monitoring import Monitor
-from superhosts.cli._service import Reloads
-from superhosts.cli._signals import reloaded_by_sighup
-from superhosts.cli._summary import REASONS
-from superhosts.cli._views import View
+from superhosts import __version__
+from superhosts.core.notices import Notice
 from superhosts.core.text import counted
 from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
@@ -21,12 +20,82 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.store import AlertDesk
+from superhosts.output.console import log_status, tell
 from superhosts.output.destination import Destination, Destinations
-from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
+from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Scan
 from superhosts.ui import metrics
-from superhosts.ui.metrics import Reading, Sites
+from superhosts.ui.endpoint import Health, check_installed, open_endpoint, parse_place
+from superhosts.ui.metrics import LastWindow, Reading, Sites
+from superhosts.ui.service import Reloads, ServiceManager
+
+
+class Monitor:
+    """Takes the beats of the main loop, and answers questions about the service."""
+
+    def __init__(self, command: str, place: str | None = None, manager: ServiceManager | None = None) -> None:
+        """`place`: where metrics are served. MissingExtraError: the package that writes them is not installed."""
+        self.health, self.last = Health(), LastWindow()
+        self.manager = ServiceManager() if manager is None else manager
+        self.status: Callable[[], str] = lambda: f"{counted(self.last.closed, 'window')} closed"
+        self.why_closed: Callable[[], str] = lambda: ""  # why no traffic can come yet
+        self.on_beat: list[Callable[[], None]] = []  # called at each beat; they must cost nothing
+        self.showing: Callable[[], AbstractContextManager[object]] | None = None  # the dashboard, while it runs
+        self._is_open = False
+        self._command = command
+        self._place = None if place is None else parse_place(place)
+        if self._place is not None:
+            check_installed()
+
+    @property
+    def is_asked(self) -> bool:
+        """True if metrics or a dashboard are asked for: what only they need is measured."""
+        return self._place is not None or self.showing is not None
+
+    def beat(self) -> None:
+        """Take note that the main loop moves. The loop calls this, and no other thread."""
+        self.health.beat()
+        for each in self.on_beat:
+            each()
+        self._is_open = self._is_open or not self.why_closed()
+        if self._is_open:  # the first of these beats tells a service manager that the service is ready
+            self.manager.beat(self.status)
+
+    def stopping(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """Return what a signal calls to stop the service."""
+
+        def act() -> None:
+            self.manager.stopping()
+            stop()
+
+        return act
+
+    @contextmanager
+    def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
+        """Answer with these readings, and those that all services have, while the context is open."""
+        with nullcontext() if self.showing is None else self.showing(), self._answering(readings, reloads):
+            yield
+
+    @contextmanager
+    def _answering(self, readings: Sequence[Reading], reloads: Reloads | None) -> Iterator[None]:
+        if self._place is None:
+            yield
+            return
+        own = [
+            metrics.of_program(self._command, __version__, self.health),
+            metrics.of_log(log_status),
+            metrics.of_windows(self.last),
+        ]
+        if reloads is not None:
+            own.append(metrics.of_reloads(lambda: len(reloads.failed)))
+        server = open_endpoint(self._place, self.health, [*own, *readings])
+        url = f"http://{server.place}/metrics"
+        tell(Notice(f"metrics at {url}", "metrics", url=url))
+        try:
+            yield
+        finally:
+            server.close()
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
@@ -51,39 +120,6 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
 def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
     """Observe a watch."""
     return [*observe_scan(monitor, scan), metrics.of_restoring(lambda: scan.restoring)]
-
-
-class ObservedView:
-    """A view of a run that is observed, too: each step is a beat of its main loop."""
-
-    def __init__(
-        self, view: View, monitor: Monitor, reloads: Reloads, observe: Callable[[Scan], list[Reading]]
-    ) -> None:
-        self.run: Scan | None = None
-        self._view, self._monitor, self._reloads, self._observe = view, monitor, reloads, observe
-
-    @contextmanager
-    def of(self, run: Scan) -> Iterator[None]:
-        """Show and observe this run until the context is left."""
-        self.run = run
-        serving = self._monitor.serving(self._observe(run), self._reloads)
-        with reloaded_by_sighup(self._reloads.ask), serving, self._view.of(run):
-            yield
-            self._monitor.manager.stopping()
-
-    def step(self, position: int, packets: int) -> None:
-        """Show how far it is."""
-        self._view.step(position, packets)
-        self._reloads.run_if_asked()
-        self._monitor.beat()
-
-    def paused(self) -> AbstractContextManager[object]:
-        """Make room while results are printed."""
-        return self._view.paused()
-
-    def add(self, report: Report) -> None:
-        """Take note of a window that has closed."""
-        self._view.add(report)
 
 
 def observe_edge(

@@ -1,25 +1,73 @@
-"""`edge --join TOKEN`: what an edge needs, from its token."""
+"""From options to the sending end of a link: a folder, an object store, or a NATS server.
+
+The NATS client is an optional package, so `_nats.py` is imported only when a link over NATS is asked for.
+
+`edge --join TOKEN`: what an edge needs, from its token.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superhosts.cli._console import tell
 from superhosts.cli._keys import fleet_key
-from superhosts.cli._links import connect_to
-from superhosts.cli._options import check_no_conflict
-from superhosts.cli.usage.edge import Edge
+from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli.usage.fleet import Edge
 from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.filestore import FileStore, ObjectStore
+from superhosts.fleet.link import LinkSender
 from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
+from superhosts.fleet.spool import Spool
+from superhosts.output.console import tell
+from superhosts.sources.files import is_url
+from superhosts.ui.service import in_background
 
 if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
+    from superhosts.fleet.nats.credentials import NatsOptions
+
+
+def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+    """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
+    from superhosts.cli._nats import link_options
+
+    return link_options(url, link, up=up)
+
+
+def find_place(where: str, option: str) -> Path | FileStore:
+    """Return the folder or the object store that an option names."""
+    if where.lower().startswith("file://"):
+        return Path(where[len("file://") :])
+    if not is_url(where):
+        return Path(where)
+    return ObjectStore(where, option)
+
+
+def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> LinkSender:
+    """Return the sending end of a link by files (`to`) or over NATS."""
+    if connection is None:
+        assert to is not None
+        return FileSender(find_place(to, "--to"), site, tell)
+    from superhosts.fleet.nats.send import NatsSender
+
+    return NatsSender(connection, site, tell)
+
+
+@contextmanager
+def sending(sender: LinkSender, spool: Spool) -> Iterator[None]:
+    """Run a sender in a background thread, and stop it at the end."""
+    stop = threading.Event()
+    with in_background("send", lambda: sender.run(spool, stop), stop):
+        yield
+
 
 OPTION = "--join"
 
