@@ -42,7 +42,7 @@ from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
 from superhosts.detectors.plan import SLACK, saturation_point
-from superhosts.detectors.plan.loads import noise_ratio
+from superhosts.detectors.plan.population import noise_ratio
 from superhosts.detectors.stored import Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
