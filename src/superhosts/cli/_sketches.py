@@ -17,7 +17,7 @@ from superhosts.core.times import shows_local
 from superhosts.core.units import SECOND, format_size, parse_duration
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.errors import InputError, UsageError
-from superhosts.lab.drawing import Note, caption, key_words
+from superhosts.lab.sheet import Note, caption, key_words
 from superhosts.output.console import command_line, say
 from superhosts.sketch.files import saved_sketch
 from superhosts.sketch.sketch import Sketch

@@ -20,13 +20,11 @@ from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.errors import SuperhostsError
-from superhosts.lab.calibration import Calibration, cubes_around, thresholds_below
-from superhosts.lab.calibration import calibrate as judge
-from superhosts.lab.calibrationfigure import draw_calibration
-from superhosts.lab.drawing import key_words, prepare_file
-from superhosts.lab.experiment import why_nothing
-from superhosts.lab.panel import Panels
+from superhosts.lab.calibrate import Calibration, cubes_around, judge, thresholds_below
+from superhosts.lab.experiment import Panels, why_nothing
+from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
+from superhosts.lab.sheet import key_words, prepare_file
 from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan

@@ -20,13 +20,23 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.lab.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
-from superhosts.lab.drawing import key_words, prepare_folder
-from superhosts.lab.entrants import SharedSettings, choose
-from superhosts.lab.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
+from superhosts.lab.compare import FAMILIES, SharedSettings, choose, comparing_run, shared_settings, synthetic_traffic
+from superhosts.lab.experiment import (
+    COLUMNS,
+    Contestant,
+    Makers,
+    Outcome,
+    Panels,
+    Row,
+    averages,
+    make_row,
+    on_inputs,
+    on_synthetic,
+    why_nothing,
+)
 from superhosts.lab.figures import Facts, draw_comparison
-from superhosts.lab.panel import Contestant, Makers, Outcome, Panels
 from superhosts.lab.scores import Estimates, joined, percent
+from superhosts.lab.sheet import key_words, prepare_folder
 from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations

@@ -18,10 +18,10 @@ from superhosts.cli.usage.sketches import Explain
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
-from superhosts.lab.drawing import prepare_file
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
+from superhosts.lab.sheet import prepare_file
 from superhosts.output.console import fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations

@@ -9,8 +9,8 @@ from rich.table import Table
 from superhosts.cli.usage.lab import Plan as Options
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
-from superhosts.lab.plans import Plan
-from superhosts.lab.plans import plan as make_plan
+from superhosts.lab.plan import Plan
+from superhosts.lab.plan import plan as make_plan
 from superhosts.output.table import OutputConsole
 
 USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  # not shown if all plans have them

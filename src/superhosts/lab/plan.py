@@ -36,7 +36,6 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        """Bytes of the cube."""
         return self.expected.memory
 
     @property
@@ -153,6 +152,5 @@ def _sizes_of_memory(memory: int, _flows: int, _threshold: float, key_bits: int)
 
 
 def _planned(make: Callable[..., Sizes], memory: int, flows: int, threshold: float, key_bits: int) -> Plan:
-    """Return the geometry for a memory and what to expect of it."""
     sizes = make(memory, flows, threshold, key_bits)
     return Plan(Geometry(*sizes), predict(sizes, flows, threshold), memory)

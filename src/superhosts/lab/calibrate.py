@@ -1,25 +1,32 @@
-"""Compares the cube with the exact answer on the user's own traffic, for several memories and thresholds at once."""
+"""`superhosts.calibrate`: the cube against the exact answer on the user's own traffic.
+
+Cubes of several memories see the same windows as the exact detector and are scored at several thresholds.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from superhosts.core.defaults import THRESHOLD
+from superhosts.core import defaults
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, named
-from superhosts.core.units import format_size, parse_size
+from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.detectors.columnsketch import Fill
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.plan import Population, Prediction, counted_population, predict
-from superhosts.errors import ThresholdWarning, UsageError
-from superhosts.lab.panel import Makers, Panels
+from superhosts.errors import InputError, ThresholdWarning, UsageError
+from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.open import Name, open_inputs
+from superhosts.sources.tables.mapping import as_map
+from superhosts.sources.tables.options import TableOptions
 
 FEW_HOSTS = 20  # true super hosts below which a rate says little
 EVIDENCE = 3  # errors that must be possible before their absence says much
@@ -78,7 +85,6 @@ class Trial:
         }
 
     def all_estimates(self) -> Estimates:
-        """Return the estimates of all windows."""
         return joined(self.estimates)
 
 
@@ -99,7 +105,6 @@ class Calibration:
 
     @property
     def asked(self) -> Trial:
-        """The trial of the memory that was asked for."""
         return next(trial for trial in self.trials if trial.memory == self.memory)
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,6 +145,69 @@ class Calibration:
         return f"{threshold:,g}{doubt}"
 
 
+def calibrate(
+    inputs: Name | Sequence[Name],
+    *,
+    threshold: float = defaults.THRESHOLD,
+    memory: str | int = defaults.MEMORY,
+    error: str | float = "1%",
+    inner: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    watch: str | Sequence[str] = "inner",
+    direction: str | Sequence[str] = "any",
+    special: str = defaults.SPECIAL,
+    window: str = defaults.WINDOW,
+    exact: bool | Literal["on", "off"] | None = None,
+    ipv4_prefix: int = defaults.IPV4_PREFIX,
+    ipv6_prefix: int = defaults.IPV6_PREFIX,
+    key: bytes | str | None = None,
+    device: str = "auto",
+    map: str | Mapping[str, object] | None = None,
+    format: str | None = None,
+    time: str = "record",
+) -> Calibration:
+    """Compare the cube with the exact answer on your own traffic, and say how much memory it needs.
+
+    Cubes with more and with less than `memory` are tried, too. `error` is the share of super hosts that may be wrong.
+    They count exactly while the pairs of a window fit; saved windows and hubs estimate, so calibrate for these with
+    exact=False. The exact answer keeps every pair of a window in memory: of very long captures, take a part. The other
+    arguments are those of `scan`.
+
+    >>> print(calibrate("trace.pcap", inner="10.0.0.0/8").advice())
+    """
+    names = [inputs] if isinstance(inputs, Name) else list(inputs)
+    share = parse_share(error)
+    settings = Settings(
+        inner=_several(inner),
+        exclude=_several(exclude),
+        watch=_several(watch),
+        direction=_several(direction),
+        special=special,
+        window=window,
+        threshold=threshold,
+        memory=memory,
+        exact=exact,
+        ipv4_prefix=ipv4_prefix,
+        ipv6_prefix=ipv6_prefix,
+        key=key,
+        device=device,
+    )
+    given = {} if exact is None else {"exact": exact}
+    panels = Panels(cubes_around(parse_size(memory), key=key, device=device, **given), settings)
+    sources = open_inputs(names, tables=TableOptions(format, as_map(map), time))
+    run = Scan(sources, settings, RunOptions(find=False), make_detector=panels.make)
+    result = judge(run, panels, error=share, thresholds=thresholds_below(threshold))
+    if not result.windows:
+        raise InputError(
+            f"nothing to judge: {why_nothing(run.counters)}", file=", ".join([str(name) for name in names])
+        )
+    return result
+
+
+def _several(values: str | Sequence[str]) -> Sequence[str]:
+    return (values,) if isinstance(values, str) else values
+
+
 def thresholds_below(threshold: float) -> list[float]:
     """Return the lower thresholds that are tried, too."""
     return [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
@@ -167,7 +235,7 @@ class _Crowd(NamedTuple):
     geometries: list[Geometry | None]  # by trial; None if it counted the window exactly
 
 
-def calibrate(
+def judge(
     run: Scan,
     panels: Panels[Cube],
     *,
@@ -179,7 +247,7 @@ def calibrate(
 
     `on_window` gets every window and its number of hosts before the cubes are searched.
     """
-    threshold, memory = run.settings.least_peers or float(THRESHOLD), parse_size(run.settings.memory)
+    threshold, memory = run.settings.least_peers or float(defaults.THRESHOLD), parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
     asked = list(dict.fromkeys((threshold, *thresholds)))
     crowds: dict[float, _Crowd] = {}
@@ -220,7 +288,6 @@ def prediction_for(geometry: Geometry, population: Population, threshold: float)
 
 
 def _add(trial: Trial, cube: Cube, truth: Truth, thresholds: Sequence[float]) -> None:
-    """Add one window to a trial; the first threshold is the one asked for."""
     trial.estimated += not cube.exact
     trial.estimates.append(ask_all(cube, truth, thresholds[0]))
     for threshold in thresholds:

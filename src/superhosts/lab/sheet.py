@@ -1,4 +1,4 @@
-"""Sheets on which figures are drawn, and the files that they become.
+"""The sheet on which a figure is drawn, and the files that it becomes.
 
 A sheet is as wide as a column of a paper and has letters of 8 points. Under each figure stands what it depends on: the
 threshold, flows, windows, memory and key. The command that made it is in the file's metadata. Colours are those of

@@ -1,4 +1,4 @@
-"""The decision of the estimator whether a host reaches the threshold: its probability for hosts of every size.
+"""How likely labels name a host, and the estimator decides that it reaches the threshold, for hosts of every size.
 
 All numbers of peers are in written pairs: with one in s pairs written, a host of n peers has n/s on average.
 
@@ -18,9 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.plan.formulas import SLACK
-from superhosts.detectors.plan.loads import Loads
-from superhosts.detectors.plan.population import Floats
+from superhosts.detectors.plan.formulas import MISS_EXPONENT, SLACK, CubeSizes, losing_probability
+from superhosts.detectors.plan.population import Floats, Loads, Population, bands, load_distribution
+
+LABEL_POINTS = 1 << 13  # points of the distribution of a label's pairs
+
 
 FEWEST_NORMAL = 48  # written pairs
 MOST_NOISE = 40.0  # ones of other hosts in the AND beyond which their number is normal
@@ -139,6 +141,36 @@ class Decision(NamedTuple):
             product = product * seen**columns
             inverses = inverses + columns * (1 / seen - 1)
         return product, np.maximum(1 - product - inverses * product, 1e-9), cold
+
+
+class Naming:
+    """The probability that one of its labels names a host. All numbers of pairs are of written ones."""
+
+    def __init__(self, sizes: CubeSizes, population: Population, threshold: float) -> None:
+        self._arrays, self._high = sizes.arrays, MISS_EXPONENT / threshold
+        self._share = min(2.0**-sizes.share_bits, self._high)
+        step = max(threshold / 128, 1 / 8)
+        labels = float(sizes.columns << (sizes.slice_bits + sizes.label_bits))
+        chances = load_distribution(population, labels, step, LABEL_POINTS)
+        self._loads, self._chances = bands(np.arange(float(LABEL_POINTS)) * step, chances, step)
+
+    def chance(self, peers: Floats) -> Floats:
+        """Return the probability that hosts with these peers win in at least one array with a pair of high priority."""
+        lost = losing_probability(peers[:, np.newaxis], self._loads, self._share)
+        chance: Floats = 1 - (lost @ self._chances) ** self._arrays
+        return chance
+
+    def candidate_chance(self, peers: Floats) -> Floats:
+        """Return the probability that hosts are named and that the labels of all their arrays have a high priority.
+
+        A restore requires the latter, whoever the other labels name, unless too few pairs compete for labels.
+        """
+        if self._share < self._high:
+            return self.chance(peers)
+        together = peers[:, np.newaxis] + self._loads
+        high = -np.expm1(-np.minimum(self._high * together, 30.0)) @ self._chances
+        chance: Floats = self.chance(peers) * high ** (self._arrays - 1)
+        return chance
 
 
 def written_chances(peers: Floats, sample: int, top: int) -> Floats:

@@ -26,8 +26,8 @@ from superhosts.detectors.plan import (
 from superhosts.detectors.plan.formulas import losing_probability
 from superhosts.detectors.plan.population import load_distribution
 from superhosts.errors import GeometryError, ThresholdWarning, UsageError
-from superhosts.lab.entrants import SharedSettings, choose
-from superhosts.lab.plans import plan
+from superhosts.lab.compare import SharedSettings, choose
+from superhosts.lab.plan import plan
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20
