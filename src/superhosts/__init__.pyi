@@ -7,10 +7,10 @@ from superhosts.core.pairs import Part as Part
 from superhosts.core.pairs import Window as Window
 from superhosts.core.results import SuperHost as SuperHost
 from superhosts.core.results import SuperHosts as SuperHosts
-from superhosts.detectors.base import Detector as Detector
 from superhosts.detectors.cbaa import Cbaa as Cbaa
 from superhosts.detectors.cube import Cube as Cube
 from superhosts.detectors.cube import Geometry as Geometry
+from superhosts.detectors.detector import Detector as Detector
 from superhosts.detectors.exact import Exact as Exact
 from superhosts.errors import GeometryError as GeometryError
 from superhosts.errors import InputError as InputError

@@ -21,6 +21,7 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
 from superhosts.cli._program import list_parameters
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals import RIVALS
 
@@ -30,7 +31,9 @@ FOLDER = Path(cli.__file__).parent
 LATE_IMPORTS = {
     ("web.py", "superhosts.ui.web.server"): "needs optional packages, which only --web asks for",
     ("_link.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("_link.py", "superhosts.fleet.nats.send"): "the same",
     ("hub.py", "superhosts.cli._nats"): "the same",
+    ("demo.py", "superhosts.fleet.nats.broker"): "the same",
     ("_completion.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
     ("_completion.py", "superhosts.cli.site"): "the same",
     ("_completion.py", "superhosts.sketch.files"): "the same",
@@ -189,7 +192,7 @@ def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
 
 
 def test_the_help_names_every_detector() -> None:
-    hubs = {name for name, kind in DETECTORS.items() if kind.takes_blocks}
+    hubs = {name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)}
     for names, meant in ((NAMED, {*DETECTORS, *RIVALS}), (MERGED_BY_BATCH, set(DETECTORS)), (MERGED_BY_HUBS, hubs)):
         assert set(names.replace(" or ", ", ").split(", ")) == meant
 

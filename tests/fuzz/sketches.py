@@ -30,8 +30,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.output.report import make_rows
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.files import find_in_file
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import find_in_file, read_header
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 

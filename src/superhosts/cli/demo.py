@@ -27,7 +27,7 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
 from superhosts.output.console import say
 from superhosts.output.registry import OutputOptions, open_destinations

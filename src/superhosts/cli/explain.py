@@ -18,7 +18,7 @@ from superhosts.cli.usage.sketches import Explain
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
 from superhosts.lab.sheet import prepare_file

@@ -22,7 +22,7 @@ from superhosts.core.text import counted, printable
 from superhosts.core.times import window_span
 from superhosts.core.units import parse_duration
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, UsageError
 from superhosts.lab.hostfigures import draw_hosts
 from superhosts.lab.sheet import Note, prepare_file

@@ -38,6 +38,7 @@ from superhosts.core.text import counted
 from superhosts.core.times import window_name
 from superhosts.core.units import parse_count, parse_size
 from superhosts.cubefile.container import SITE_HEADER
+from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.filelink import FileReceiver
@@ -54,7 +55,6 @@ from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.sample import WIDTHS
 from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
@@ -305,7 +305,7 @@ def largest_sketch(traffic: Settings) -> int:
     """Return the largest size of a sketch file: all sides and directions, evidence, nothing of which compresses."""
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
-    raw += 8 * EVIDENCE_PAIRS * sum(WIDTHS.values())
+    raw += 8 * EVIDENCE_PAIRS * sum(EVIDENCE_WORDS.values())
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 

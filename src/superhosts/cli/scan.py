@@ -192,8 +192,8 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = settings.kind, gpus_of(_chosen(settings))
-    if kind.grows_with_traffic:
+    gpus = gpus_of(_chosen(settings))
+    if settings.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"

@@ -13,7 +13,7 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.text import counted, setting
 from superhosts.core.units import parse_count, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import InputError, UsageError
 from superhosts.lab.experiment import (
@@ -170,12 +170,14 @@ class SharedSettings(NamedTuple):
 
 def _make(entrant: Entrant, shared: SharedSettings) -> Contestant:
     kind: type[Detector] | type[Rival] = (RIVALS | DETECTORS)[entrant.detector]
-    arguments: dict[str, Any] = {"key": shared.key, "device": shared.device if kind.runs_on_gpu else "cpu"}
+    rival = kind if issubclass(kind, Rival) else None
+    device = "cpu" if rival is not None and not rival.runs_on_gpu else shared.device
+    arguments: dict[str, Any] = {"key": shared.key, "device": device}
     if shared.memory is not None:
         arguments["memory"] = shared.memory
     if entrant.planned:
         arguments["flows"] = shared.flows
-    if entrant.planned or kind.wants_threshold:
+    if entrant.planned or (rival is not None and rival.wants_threshold):
         arguments["threshold"] = shared.threshold
     return kind(**arguments, **entrant.arguments)
 

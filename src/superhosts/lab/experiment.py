@@ -22,10 +22,10 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.text import setting
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors.base import Detector
+from superhosts.cubefile.header import WrittenPart, compose_header, write_parts
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.locking import locked
+from superhosts.detectors.lock import locked
 from superhosts.lab.own import Adapted
 from superhosts.lab.rivals.base import Rival
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, score
@@ -176,7 +176,7 @@ def wire_size(detector: Contestant) -> int:
         return 0
     with tempfile.TemporaryFile() as file:
         if isinstance(detector, Rival):
-            parts = [StoredPart(Part(), {}, detector.arrays())]
+            parts = [WrittenPart(Part(), {}, detector.arrays())]
             write_parts(file, compose_header(parts), parts)
         else:
             Sketch.of(detector).save(file)

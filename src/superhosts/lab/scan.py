@@ -5,18 +5,18 @@ Windows and rows are as with a cube. Rivals have no files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, Self
 
-from superhosts.core.pairs import IPV4, Addresses, Batches
+from superhosts.core.device import check_cpu_only, check_device
+from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import setting
-from superhosts.detectors.base import Detector
-from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kinds import Kind
+from superhosts.detectors.detector import Detector
+from superhosts.detectors.engines.base import Arrays
+from superhosts.detectors.lock import state_of
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.storing import Place
 from superhosts.errors import UsageError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.scan import scan as scan_inputs
@@ -37,7 +37,7 @@ def detector_of(name: str) -> str | type[Detector]:
     if name not in RIVALS:
         raise UsageError(f"{setting('detector', name)}: one of {', '.join([*DETECTORS, *RIVALS])}")
     rival = RIVALS[name]
-    same = ("name", "broken_laws", "runs_on_gpu", "wants_threshold", "geometry_type")
+    same = ("name", "broken_laws", "geometry_type")
     facts = {each: getattr(rival, each) for each in same}
     return type(rival.__name__, (RivalDetector,), {**facts, "rival_type": rival})
 
@@ -65,6 +65,16 @@ class RivalDetector(Detector):
         self.rival = self.rival_type(**arguments)
         self.threads, self.format, self.device = self.rival.threads, IPV4, self.rival.device
 
+    @classmethod
+    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+        """Return a detector for a scan. Some rivals need the threshold before the first pair."""
+        return cls(**arguments, **({"threshold": threshold} if cls.rival_type.wants_threshold else {}))
+
+    @classmethod
+    def check_device(cls, device: str) -> None:
+        """Raise UsageError if this rival cannot run on a device."""
+        check_device(device) if cls.rival_type.runs_on_gpu else check_cpu_only(cls.name, device)
+
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.rival.update_many([(hosts, peers)])
 
@@ -75,7 +85,7 @@ class RivalDetector(Detector):
         self.rival.merge(other.rival)
 
     def _copy(self) -> Self:
-        return self._twin({**self._state(), "rival": self.rival.copy()})
+        return self._with_state({**state_of(self), "rival": self.rival.copy()})
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         return self._read(self.rival.super_hosts(threshold))
@@ -102,29 +112,8 @@ class RivalDetector(Detector):
     def _memory(self) -> int:
         return self.rival.memory
 
-    # A rival has no files.
-
-    def header(self) -> NoReturn:
-        """Raise UsageError."""
-        raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")
-
     def _arrays(self) -> Arrays:
         return self.rival.arrays()
 
-    def _load_arrays(self, arrays: Arrays) -> None:
-        self.header()
-
-    @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Not available: no file names a rival."""
-        raise NotImplementedError
-
-    @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Not available."""
-        raise NotImplementedError
-
-    @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Not available."""
-        raise NotImplementedError
+    def _written(self, part: Part) -> NoReturn:
+        raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")

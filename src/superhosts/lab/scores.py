@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.lab.rivals.base import Rival
 

@@ -15,8 +15,7 @@ from superhosts.core.units import SECOND
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.files import merge_named
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import merge_named, read_header
 from superhosts.sketch.sketch import Sketch
 
 

@@ -10,7 +10,7 @@ from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part
 from superhosts.core.text import setting
 from superhosts.core.units import exact_size
 from superhosts.detectors.engines.base import Geometry
-from superhosts.errors import DifferenceError, GeometryError, MergeError
+from superhosts.errors import DifferenceError, GeometryError
 
 _FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB
 
@@ -22,7 +22,6 @@ class Kind(NamedTuple):
     key: str | None  # the key's fingerprint; None if the detector does not hash
     geometry: Geometry | None  # None if the detector has no geometry
     format: HostFormat
-    merges: bool = True  # False if the detector does not support merging
 
 
 def check_alike(mine: Kind, other: Kind) -> None:
@@ -38,8 +37,6 @@ def check_alike(mine: Kind, other: Kind) -> None:
         raise DifferenceError(text, there=_prefix(other.format), here=_prefix(mine.format))
     if mine.geometry is not None and other.geometry is not None and mine.geometry != other.geometry:
         raise _different_geometry(mine.geometry, other.geometry, mine.format)
-    if not mine.merges:
-        raise MergeError(f"cannot merge {mine.detector} sketches: a pair that both have seen would count twice")
 
 
 def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> None:

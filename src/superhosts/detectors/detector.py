@@ -8,25 +8,44 @@ that has seen both streams; merging is commutative and idempotent. A detector th
 
 Any thread may call any public method at any time; the results are those of some sequential order of the calls. This
 module defines the public methods: each acquires the detector's lock once and calls the private method of the same name.
-A detector implements the private methods and decorates its other public methods with `locked`. What it is made of, in
-memory and in files, is in `storing.py`.
+A detector implements the private methods and decorates its other public methods with `locked`.
+
+Detectors are objects with operators: a | b · a |= b · a == b · to_bytes · from_bytes · load · pickle. Two are equal if
+they are of the same kind and key and would be saved with the same content. A file holds the dense form of a cube, so an
+exact cube equals a dense one that has seen the same pairs, and what is loaded equals what was saved, although the one
+counts and the other estimates. Objects with content that changes have no hash.
+
+A detector describes its part of a file by fields and named arrays, of which there may be several forms, and builds
+itself from them (`stored.py`). A pickle is a .cube file and never holds the key. Unpickling looks for the key where
+`load` does: in SUPERHOSTS_KEY, or among the public key and the user's own. What was made with the public key can be
+unpickled anywhere. What is unpickled works on the CPU, whatever the device of the original was.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from io import BytesIO
 from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.columns.hosts import Pairs
 from superhosts.core.columns.readers import ColumnData, TableData, columns_of, is_table
-from superhosts.core.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch
+from superhosts.core.device import check_device, thread_count
+from superhosts.core.hashing import fingerprint, make_key
+from superhosts.core.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part
 from superhosts.core.profile import measured
 from superhosts.core.results import SuperHost, SuperHosts
-from superhosts.core.textkeys import TextFormat, TextKey
+from superhosts.core.text import printable
+from superhosts.core.textkeys import TextFormat, TextKey, bound, text_key
 from superhosts.core.units import format_size
+from superhosts.cubefile.container import CubeReader, File, Take
+from superhosts.cubefile.header import WrittenPart, compose_header, part_of, write_parts
+from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import (
     Hosts,
     as_pairs,
@@ -36,31 +55,56 @@ from superhosts.detectors.arguments import (
     named_column,
     read_pairs,
 )
-from superhosts.detectors.engines.base import Tuning
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
-from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.detectors.locking import holding
-from superhosts.detectors.storing import Storable
+from superhosts.detectors.hostnames import HostNames
+from superhosts.detectors.kind import Kind, check_alike
+from superhosts.detectors.lock import give_lock, holding, state_of
+from superhosts.detectors.stored import Place, build, check_hosts, describe, header_errors, memory_limit, unpickle
 from superhosts.errors import MergeError, UsageError
 
 
-class Detector(Storable):
+class Detector(ABC):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
+    name: ClassVar[str]
+    widths: ClassVar[tuple[int, ...]] = (32,)  # the bits of hosts that it takes
     broken_laws: ClassVar[frozenset[str]] = frozenset()
-    takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
-    takes_keys: ClassVar[bool] = False  # accepts generic keys (argument `keys`)
-    runs_on_gpu: ClassVar[bool] = True
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
-    takes_geometry: ClassVar[bool] = False  # its sizes can be given as text, which `geometry_type.parse` reads
-    takes_exact: ClassVar[bool] = False  # can keep pairs exactly while they fit (argument `exact`)
-    takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
-    wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
-    grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
     tuning: ClassVar[Tuning] = Tuning()
+    lock: AbstractContextManager[object]
     threads: int
+    format: HostFormat  # how this detector's integers represent hosts
+    geometry: Any = None
+    fingerprint: str | None = None  # of the key; None if nothing is hashed
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
+    _names: HostNames | None = None  # the names of hosts; None unless hosts are text
     _dropped: int = 0
+
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Return a new object with its lock, before `__init__` runs."""
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
+
+    def _take_keys(self, format: HostFormat, secret: bytes, most_names: int) -> None:
+        """Take generic keys of this format as hosts; keep the names of `most_names` hosts if they are text."""
+        self.fingerprint, self._text_key = fingerprint(secret), text_key(secret)
+        self.format = bound(format, self._text_key)
+        if format == TEXT:
+            self._names = HostNames(most_names, make_key(secret), self._text_key)
+
+    @classmethod
+    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+        """Return a detector for a scan that reports hosts of at least `threshold` peers."""
+        return cls(**arguments)
+
+    @classmethod
+    def check_device(cls, device: str) -> None:
+        """Raise UsageError if this detector cannot run on a device."""
+        check_device(device)
 
     # Constant properties, which need no lock
 
@@ -72,7 +116,7 @@ class Detector(Storable):
     @property
     def kind(self) -> Kind:
         """The properties that two detectors must have in common to be merged."""
-        return Kind(self.name, None, None, HostFormat(*self.format), "merge" not in self.broken_laws)
+        return Kind(self.name, self.fingerprint, self.geometry, HostFormat(*self.format))
 
     def check_alike(self, other: Detector) -> None:
         """Raise MergeError, which names both values, if another detector must not be merged into this one."""
@@ -197,17 +241,6 @@ class Detector(Storable):
         return self
 
     @final
-    def _union(self, other: Self) -> Self:
-        self.check_alike(other)
-        with holding(self, other):
-            whole = self._united(other)
-            if self._names is not None:
-                whole._names = self._names.copy()
-                if other._names is not None:
-                    whole._names.merge(other._names)
-        return whole
-
-    @final
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
@@ -297,21 +330,226 @@ class Detector(Storable):
         with self.lock:
             return self._memory() + (0 if self._names is None else self._names.memory)
 
-    def __copy__(self) -> Self:
-        with self._held():
+    # Objects
+
+    @final
+    def copy(self) -> Self:
+        """Return an independent object with the same content, on the same device."""
+        with self.lock:
             twin = self._copy()
             if self._names is not None:
                 twin._names = self._names.copy()
             return twin
 
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __or__(self, other: Self) -> Self:
+        """Return the union of two detectors as a new one."""
+        if not _can_merge(other):
+            return NotImplemented
+        self.check_alike(other)
+        with holding(self, other):
+            whole = self._united(other)
+            if self._names is not None:
+                whole._names = self._names.copy()
+                if other._names is not None:
+                    whole._names.merge(other._names)
+        return whole
+
+    def __ior__(self, other: Self) -> Self:
+        return self.merge(other) if _can_merge(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the other is of the same kind and key and would be saved with the same content."""
+        if self is other:
+            return True
+        if not isinstance(other, Detector):
+            return NotImplemented
+        with holding(self, other):
+            if self.kind != other.kind:
+                return False
+            mine, theirs = self._arrays() | self._name_arrays(), other._arrays() | other._name_arrays()
+            return mine.keys() == theirs.keys() and all(
+                np.array_equal(array, theirs[name]) for name, array in mine.items()
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
     def __repr__(self) -> str:
         try:
             with self.lock:
                 words = self._description()
-        except (AttributeError, UsageError):  # A debugger looks into the constructor, or the lock is lost (locking.py).
+        except (AttributeError, UsageError):  # A debugger looks into the constructor, or the lock is lost (lock.py).
             return object.__repr__(self)
         device = getattr(self, "device", "")
         return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"
+
+    # Files
+
+    @final
+    def save(self, file: File) -> None:
+        """Write a .cube file with this detector as its only part: to a path, or to a file that is open for writing."""
+        with self.lock:
+            parts = [self._written(Part(self.format.family))]
+            write_parts(file, compose_header(parts), parts)
+
+    @final
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
+
+    @classmethod
+    def load(
+        cls,
+        file: File,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Load a .cube file with one part, given by its path or as a file object that is open for reading bytes.
+
+        Without `key`, SUPERHOSTS_KEY counts; without both, the public key or the user's own may be that of the file.
+        """
+        limit = memory_limit(max_memory)
+        check_device(device)  # Report a missing device before reading the file.
+        with CubeReader(file) as reader:
+            home = cls._class_in(reader)
+            stored = describe(reader, limit, {home.name: home})
+            secret = stored.secret(key)
+            check_hosts(reader, stored, secret)
+            (detector,) = build(reader, stored, secret, Place(device, thread_count(threads))).values()
+        return cls._with_state(state_of(detector))
+
+    @classmethod
+    def _class_in(cls, reader: CubeReader) -> type[Detector]:
+        """Return the class of the only part of a file, from which this one may be derived by the caller.
+
+        Raise UsageError if the file holds something else.
+        """
+        parts = reader.header.get("parts")
+        if isinstance(parts, list) and all(isinstance(fields, dict) and "detector" in fields for fields in parts):
+            with header_errors(reader.name):
+                held = [part_of(fields, f"parts[{number}]").words for number, fields in enumerate(parts)]
+            if len(held) != 1:
+                found = f"the file has {len(held)} parts ({', '.join(held) or 'none'})"
+                raise UsageError(f"{cls.__name__}.load: {found}; use sh.load")
+            if isinstance(parts[0]["detector"], str) and parts[0]["detector"] != getattr(cls, "name", ""):
+                found = f"the file holds {printable(parts[0]['detector'])}"
+                raise UsageError(f"{cls.__name__}.load: {found}; use sh.load")
+        return next(each for each in reversed(cls.__mro__) if getattr(each, "name", "") == cls.name)
+
+    @final
+    def arrays(self) -> Arrays:
+        """Return copies of the arrays that make up the detector's state."""
+        with self.lock:
+            return {name: array.copy() for name, array in self._arrays().items()} | self._name_arrays()
+
+    @final
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Replace the detector's state by arrays that `arrays` returned or that a file holds."""
+        with self.lock:
+            content, names = hostnames.apart(arrays)
+            read = None if self._names is None or not names else self._names.read(names)
+            self._load_arrays(content)
+            if read is not None:
+                self._names = read
+
+    # How a detector is described in a file, and restored. The caller holds the lock.
+
+    def _written(self, part: Part) -> WrittenPart:
+        """Return the fields from which an empty detector like this can be built, and the arrays of a file.
+
+        The arrays are the detector's own if they are in main memory.
+        """
+        sizes = {"key_bits": self.key_bits} if self.geometry is None else {"geometry": dict(self.geometry._asdict())}
+        fields = {"detector": self.name, **sizes, "key": self.fingerprint, "format": self.format.fields}
+        return WrittenPart(part, fields, self._file_arrays() | self._name_arrays())
+
+    def _name_arrays(self) -> Arrays:
+        return {} if self._names is None else self._names.arrays()
+
+    @classmethod
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return an empty detector of this kind."""
+        raise NotImplementedError
+
+    @classmethod
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        """Return the shapes of the arrays in a file, in all forms; the first form is that of `_arrays`."""
+        raise NotImplementedError
+
+    @classmethod
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes that a detector takes after loading arrays with these sides."""
+        raise NotImplementedError
+
+    @classmethod
+    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that a file's arrays name; None if they name no host.
+
+        An array is read from the file when it is taken from `arrays`.
+        """
+        return None
+
+    @classmethod
+    def _stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]) -> Any:
+        """Return an object that estimates hosts from a file with arrays of these sides; None if it must be loaded.
+
+        Its `takers` take the blocks of arrays; `answer` then returns the rows, in the order of the hosts.
+        """
+        return None
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
+        return {name: np.zeros(sides[name], shape.dtype) for name, shape in self._file_shapes(self.kind)[0].items()}
+
+    @abstractmethod
+    def _arrays(self) -> Arrays:
+        """Return the detector's own arrays if they are in main memory, otherwise copies."""
+
+    def _file_arrays(self) -> Arrays:
+        """Return the arrays that a file holds, in one of the forms of `_file_shapes`."""
+        return self._arrays()
+
+    def _load_arrays(self, arrays: Arrays) -> None:
+        raise NotImplementedError
+
+    def _block_takers(self) -> dict[str, Take] | None:
+        """Return a function per array that merges a block of a file; None if files must be loaded to be merged."""
+        return None
+
+    def _merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check arrays of a file in another form than that of `_arrays`; return a function that merges them."""
+        raise NotImplementedError
+
+    def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check the names of a file; return a function that merges them."""
+        names = self._names
+        assert names is not None  # Only files of text keys have names.
+        read = names.read(arrays)
+        return lambda: names.merge(read)
 
     # Methods that a detector implements. The caller holds the lock.
 
@@ -321,6 +559,17 @@ class Detector(Storable):
     def _update_many(self, batches: Batches) -> None:
         for hosts, peers in batches:
             self._update(hosts, peers)
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        """Return an object of this class with its own lock and these attributes."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
+
+    def _copy(self) -> Self:
+        """Return a detector with the same content, but for names."""
+        return self._with_state(copy.deepcopy(state_of(self)))
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
@@ -349,7 +598,7 @@ class Detector(Storable):
         """Return the memory and the state in words, for people."""
         return [format_size(self._memory())]
 
-    def _flush(self) -> None:
+    def _flush(self) -> None:  # noqa: B027
         """Write all pending pairs. Most detectors have none."""
 
     @abstractmethod
@@ -360,6 +609,11 @@ class Detector(Storable):
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         return []
+
+
+def _can_merge(other: Any) -> bool:
+    """Return True for detectors, and for sketches, which a message refuses."""
+    return isinstance(other, Detector) or hasattr(other, "parts")
 
 
 def check_detector(other: Any, name: str) -> None:
