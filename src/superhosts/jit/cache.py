@@ -146,7 +146,7 @@ def inlined(function: Function) -> Function:
     return cast(Function, numba.njit(inline="always", error_model="numpy")(function))
 
 
-def is_switched_off() -> bool:
+def jit_disabled() -> bool:
     """Return True if numba compiles nothing (NUMBA_DISABLE_JIT): functions are plain Python then."""
     return bool(numba.config.DISABLE_JIT)
 
