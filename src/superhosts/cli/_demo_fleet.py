@@ -20,13 +20,14 @@ from rich.table import Table
 from superhosts.cli._console import say
 from superhosts.core import defaults
 from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.output.report import known_peers
-from superhosts.output.table import OutputConsole, interval, peers_text
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load
@@ -140,7 +141,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in [row for row in rows if row["window_start"] == last][:12]:
         seen = {site["site"]: peers_text(site) for site in row["sites"]}
-        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval(row))
+        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval_text(row))
     OutputConsole().print(table)
     only = sum(all(known_peers(site) < defaults.THRESHOLD for site in row["sites"]) for row in rows)
     print(f"{counted(len(rows), 'super host')} in {WINDOWS} windows; {only} of them no single site would have found")

@@ -16,10 +16,11 @@ from superhosts.cli.synth import synth
 from superhosts.cli.usage.demo import Demo
 from superhosts.cli.usage.synth import Synth
 from superhosts.core import defaults
+from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.text import counted
 from superhosts.errors import OutputError
 from superhosts.output.registry import OutputOptions, open_destinations
-from superhosts.output.table import OutputConsole, interval, peers_text
+from superhosts.output.table import OutputConsole
 from superhosts.sources.open import open_inputs
 
 
@@ -57,7 +58,7 @@ def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
         table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
     for row in rows:
         true = truth.get(row["host"], 0)
-        table.add_row(row["host"], peers_text(row), interval(row), f"{true:,}", _error(row, true))
+        table.add_row(row["host"], peers_text(row), interval_text(row), f"{true:,}", _error(row, true))
     OutputConsole().print(table)
     wanted = {host for host, peers in truth.items() if peers >= defaults.THRESHOLD}
     got = {row["host"] for row in rows}

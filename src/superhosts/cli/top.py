@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from superhosts.cli._console import fail_with, say, use_log
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
 from superhosts.cli.usage.top import Top
-from superhosts.errors import UsageError
+from superhosts.errors import MissingExtraError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.ui.top.opening import load_app
+
+if TYPE_CHECKING:
+    from superhosts.ui.top.app import TopApp
 
 NO_TERMINAL = (
     "top needs a terminal for {}; without one, superhosts watch writes windows as they close, and superhosts hosts "
@@ -50,3 +53,14 @@ def check_terminal() -> None:
     for name, stream in streams.items():
         if stream is None or not stream.isatty():
             raise UsageError(NO_TERMINAL.format(name))
+
+
+def load_app() -> type[TopApp]:
+    """Return the program. Raise MissingExtraError if Textual is not installed."""
+    try:
+        import textual  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("superhosts top", "top") from error
+    from superhosts.ui.top.app import TopApp
+
+    return TopApp
