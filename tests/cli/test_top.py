@@ -14,10 +14,10 @@ from commands import Run
 from superhosts.cli import _topfeeds
 from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
-from superhosts.cli.top import load_app
 from superhosts.cli.usage.top import SourceOptions, Top
 from superhosts.errors import InputError, MissingExtraError, UsageError
 from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top import load_app
 from superhosts.ui.top.feed import LocalFeed, RemoteFeed
 from traffic import MINUTES, talk, write
 from traffic import NOON as FIRST

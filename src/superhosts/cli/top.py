@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
 from superhosts.cli._console import fail_with, say, use_log
 from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
 from superhosts.cli.usage.top import Top
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.errors import UsageError
 from superhosts.jit.compilation import before_compiling
-
-if TYPE_CHECKING:
-    from superhosts.ui.top.app import TopApp
+from superhosts.ui.top import load_app
 
 NO_TERMINAL = (
     "top needs a terminal for {}; without one, superhosts watch writes windows as they close, and superhosts hosts "
@@ -53,14 +50,3 @@ def check_terminal() -> None:
     for name, stream in streams.items():
         if stream is None or not stream.isatty():
             raise UsageError(NO_TERMINAL.format(name))
-
-
-def load_app() -> type[TopApp]:
-    """Return the program. Raise MissingExtraError if Textual is not installed."""
-    try:
-        import textual  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("superhosts top", "top") from error
-    from superhosts.ui.top.app import TopApp
-
-    return TopApp
