@@ -14,7 +14,7 @@ from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
 from superhosts.errors import OutputError
-from superhosts.lab.calibration import Calibration, Trial, prediction_for, sizes_around
+from superhosts.lab.calibrate import Calibration, Trial, prediction_for, sizes_around
 from superhosts.lab.scores import Score, Truth, score
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks

@@ -15,7 +15,7 @@ from superhosts.cli import app
 from superhosts.cli.compare import _rate
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.errors import OutputError, UsageError
-from superhosts.lab.entrants import SharedSettings, choose
+from superhosts.lab.compare import SharedSettings, choose
 from superhosts.lab.experiment import COLUMNS
 from superhosts.lab.lineup import ENTRANTS
 from superhosts.sources.synthetic.capture import write_capture
