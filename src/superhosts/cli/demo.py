@@ -32,6 +32,7 @@ from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
 from superhosts.output.console import say
 from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import known_peers
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
