@@ -266,7 +266,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
 
     def holds_any(self) -> bool:
-        """Return True if the function has usable machine code on disk, for any types of its arguments."""
         return self._impl is not None and self._cache_file.holds_any()
 
     def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
@@ -316,7 +315,6 @@ class _Files:
             path.unlink(missing_ok=True)
 
     def holds_any(self) -> bool:
-        """Return True if any of the files has the stamp of the function."""
         stamp = stamp_of(self.dispatcher)
         return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
 
