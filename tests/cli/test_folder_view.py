@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from cli.test_hosts import NOON, save
-from superhosts.cli._folderview import ALERT_FILES, folder_view, follow_folder, site_list
 from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.web import ALERT_FILES, folder_view, follow_folder, site_list
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.views.board import Board, Shown
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board, Shown
+from superhosts.ui.view import View
 from traffic import MINUTES
 from waiting import wait_for
 

@@ -28,8 +28,9 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import AppendedFile
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile
+from superhosts.output.report import Report
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 from traffic import content

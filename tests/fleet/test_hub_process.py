@@ -20,19 +20,19 @@ import pytest
 
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
-from superhosts.cli._service import Status
 from superhosts.cli._signals import ended_by_signals, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.spool import Spool
-from superhosts.output.background import Background, Log
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import AppendedFile, ParquetFolder
-from superhosts.output.streams import Unbuffered
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile, ParquetFolder
+from superhosts.output.report import Report
+from superhosts.output.streams import Background, Log, Unbuffered
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
+from superhosts.ui.service import Status
 
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
 HOSTS = 300

@@ -9,7 +9,7 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.cli._alerting import NeededEvidence
+from superhosts.cli._alerts import NeededEvidence
 from superhosts.cli.hub import with_title
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection

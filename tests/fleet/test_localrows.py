@@ -14,9 +14,9 @@ from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError
 from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Destination, Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destination
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.registry import open_destination
+from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings

@@ -10,27 +10,24 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
-from superhosts.cli._outputs import output_options
-from superhosts.cli._plotting import SketchFacts
 from superhosts.cli._progress import Progress
-from superhosts.cli._sketches import find_sketches
-from superhosts.cli.usage.explain import Explain
+from superhosts.cli._settings import output_options
+from superhosts.cli._sketches import SketchFacts, find_sketches
+from superhosts.cli.usage.sketches import Explain
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
-from superhosts.lab.drawing import prepare_file
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
-from superhosts.output.base import Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import COLUMNS, Row, columns_with, make_rows
+from superhosts.lab.sheet import prepare_file
+from superhosts.output.console import fail_with, say
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
 from superhosts.output.stdout import Format
-from superhosts.output.terminal import OutputConsole
-from superhosts.output.timeline import print_timeline
+from superhosts.output.table import OutputConsole, print_timeline
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch

@@ -195,7 +195,6 @@ class Part(NamedTuple):
         return self.direction if not self.contact else "in" if self.direction.endswith("-in") else "out"
 
     def with_contact(self, contact: str) -> Part:
-        """Return the same part with another contact."""
         return self._replace(direction=contact + ("-in" if self.way == "in" else ""))
 
     @property
@@ -244,7 +243,6 @@ class HostFormat(NamedTuple):
 
     @property
     def fields(self) -> list[int]:
-        """The format as files have it."""
         return [self.family, self.prefix, PORT_BITS] if self.port else [self.family, self.prefix]
 
     @property
@@ -314,7 +312,6 @@ class HostFormat(NamedTuple):
 
     @property
     def without_port(self) -> HostFormat:
-        """The format of the same addresses or prefixes without ports."""
         return HostFormat(self.family, self.prefix)
 
     def address(self, number: int) -> int:
@@ -411,8 +408,16 @@ def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
     return words[:, 1].astype(np.uint32) if key_bits == 32 else words[:, 1].copy()
 
 
+def as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return addresses of any width as rows (high word, low word)."""
+    if column.ndim == 2:
+        return column
+    words = np.zeros((len(column), 2), np.uint64)
+    words[:, 1] = column
+    return words
+
+
 def array_to_numbers(column: Addresses) -> list[int]:
-    """Return the hosts of an array as Python integers."""
     if column.ndim == 2:
         return [int(high) << 64 | int(low) for high, low in column]
     return [int(number) for number in column]

@@ -49,7 +49,6 @@ class PrefixTable(NamedTuple):
 
 
 def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
-    """Build the prefix table of one address family."""
     ranges: list[tuple[int, int]] = []
     for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
         shift = 96 if family == 4 else 0
@@ -101,7 +100,6 @@ def _halves(numbers: list[int]) -> Words:
 
 @compiled
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
-    """Return for every address 1 if the table contains it, else 0."""
     out = np.empty(len(addresses), np.uint8)
     mark_inside(addresses, table, out)
     return out
@@ -259,6 +257,5 @@ def _leading(addresses: Addresses) -> list[int]:
 
 
 def is_private(prefix: str) -> bool:
-    """Return True if the word `private` includes a prefix."""
     network = ipaddress.ip_network(prefix)
     return any(network.version == each.version and network.subnet_of(each) for each in PRIVATE_NETWORKS)  # type: ignore[arg-type]

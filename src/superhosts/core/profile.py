@@ -44,11 +44,9 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How often the work was done."""
         return sum(self.counts)
 
     def add(self, seconds: float) -> None:
-        """Count work that took this long."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
         if self.on_add is not None:
@@ -56,7 +54,6 @@ class Durations:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the work of a `with` block, unless it fails."""
         begun = time.perf_counter()
         yield
         self.add(time.perf_counter() - begun)
@@ -125,12 +122,10 @@ class Profile:
         return stages[stage].cpu / work if work else 0.0
 
     def bottleneck(self) -> str | None:
-        """Return the stage that was most of the work."""
         stages = {name: spent.cpu for name, spent in self.stages().items() if name != WAITING}
         return max(stages, key=lambda name: stages[name], default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the profile as an object for JSON."""
         return {
             "seconds": round(self.seconds, 6),
             "bottleneck": self.bottleneck(),
@@ -208,7 +203,6 @@ class Stopwatch:
         self._mine = threading.local()
 
     def measured(self, stage: str) -> Work:
-        """Return a context that adds its time to a stage of the calling thread."""
         return _MeasuredWork(self, stage)
 
     def add_start(self, seconds: float) -> None:
@@ -227,7 +221,6 @@ class Stopwatch:
         return Profile(self._before + self._clock() - self._began, threads)
 
     def record(self) -> _Record:
-        """Return the record of the calling thread."""
         record: _Record | None = getattr(self._mine, "record", None)
         if record is None:
             record = self._mine.record = _Record(threading.current_thread().name)

@@ -27,13 +27,13 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
 from superhosts.core.units import SECOND, format_duration, parse_duration
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Destination, Report
-from superhosts.output.fanout import Destinations
-from superhosts.output.rows import make_rows
+from superhosts.output.destination import Destination, Destinations
+from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -77,8 +77,8 @@ class EdgeCounters:
 
 def check_settings(settings: Settings) -> Settings:
     """Refuse settings whose sketches a hub cannot merge. Fleets report super hosts alone, unless asked otherwise."""
-    if not settings.kind.takes_blocks:
-        able = [name for name, kind in DETECTORS.items() if kind.takes_blocks]
+    if not issubclass(settings.kind, ColumnSketch):
+        able = [name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)]
         raise UsageError(f"--detector {settings.kind.name}: a hub merges {', '.join(able)}")
     if settings.by != "address":
         raise UsageError(

@@ -128,16 +128,25 @@ WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
-def compiled(function: Function) -> Function:
-    """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
+def compiled(function: Function, *, counts: bool = True) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk.
+
+    Without `counts`, it does not count references to its arrays: only for functions that make no arrays.
+    """
+    options = {} if counts else {"_nrt": False}  # Otherwise a function does what the one does that calls it.
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         dispatcher.__class__ = _Caller
     return cast(Function, dispatcher)
 
 
-def is_switched_off() -> bool:
+def inlined(function: Function) -> Function:
+    """Let numba put `function` into compiled functions that call it, before LLVM sees either."""
+    return cast(Function, numba.njit(inline="always", error_model="numpy")(function))
+
+
+def jit_disabled() -> bool:
     """Return True if numba compiles nothing (NUMBA_DISABLE_JIT): functions are plain Python then."""
     return bool(numba.config.DISABLE_JIT)
 
@@ -242,7 +251,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         return self._load_overload(signature, target)
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep the machine code for a signature; warn if that cannot be."""
         if self._impl is None:
             warn_not_kept(f"cannot be kept, so every start compiles: {WAY_OUT}")
         elif obstacle := _obstacle(signature, data):
@@ -258,7 +266,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
 
     def holds_any(self) -> bool:
-        """Return True if the function has usable machine code on disk, for any types of its arguments."""
         return self._impl is not None and self._cache_file.holds_any()
 
     def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
@@ -286,7 +293,6 @@ class _Files:
         self.name = f"{name}.{sys.implementation.cache_tag}"
 
     def load(self, key: Any) -> Any:
-        """Return the machine code that was saved under `key`, or None."""
         if key is None:
             return None
         payload = load_stamped(self._path(key), stamp_of(self.dispatcher))
@@ -305,12 +311,10 @@ class _Files:
         save_stamped(self._path(key), stamp_of(self.dispatcher), dumps((key, code)))
 
     def flush(self) -> None:
-        """Remove all machine code of this function."""
         for path in self._all():
             path.unlink(missing_ok=True)
 
     def holds_any(self) -> bool:
-        """Return True if any of the files has the stamp of the function."""
         stamp = stamp_of(self.dispatcher)
         return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
 
@@ -514,5 +518,4 @@ def _class_name(value: type) -> tuple[str, str]:
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return a digest that identifies some bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST).digest()

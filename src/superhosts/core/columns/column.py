@@ -55,7 +55,6 @@ class Text(NamedTuple):
     ends: Rows
 
     def addresses(self) -> AddressColumn:
-        """Return the addresses that the text says."""
         return AddressColumn(*parse_spans(*self))
 
 
@@ -94,13 +93,11 @@ class Column:
         return replace(self, values=_some(self.values, rows), valid=valid, first=self.first + start)
 
     def error_at(self, row: int, reason: str) -> str:
-        """Return the message for a bad row."""
         place = row if self.codes is None else int(self.codes[row])
         return f"{self.name}, row {self.first + row}: {_shown(self.values, place)} {reason}"
 
 
 def _some(values: Values, rows: slice) -> Values:
-    """Return some of the values."""
     if isinstance(values, Text | Binary):
         return values._replace(starts=values.starts[rows], ends=values.ends[rows])
     if isinstance(values, AddressColumn):
@@ -109,43 +106,27 @@ def _some(values: Values, rows: slice) -> Values:
 
 
 def count_of(values: Values) -> int:
-    """Return the number of values."""
     if isinstance(values, Text | Binary):
         return len(values.starts)
     return len(values.kinds if isinstance(values, AddressColumn) else values)
 
 
-def in_one_piece(data: Bytes, starts: Rows, ends: Rows) -> tuple[Bytes, Rows]:
-    """Return rows of text without gaps: their bytes, and where each begins and the last ends."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    if len(starts) and (starts[1:] == ends[:-1]).all():
-        offsets[0], offsets[1:] = starts[0], ends
-        return data, offsets
-    sizes = ends - starts
-    np.cumsum(sizes, out=offsets[1:])
-    return data[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)], offsets
-
-
 def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
-    """Return which rows are null in neither column; None: all are not."""
     if left is None or right is None:
         return right if left is None else left
     return np.asarray(left & right)
 
 
 def starting_at(column: Column, first: int) -> Column:
-    """Return a column whose rows are counted from another number."""
     return replace(column, first=first)
 
 
 def text_of(words: Words, kind: int) -> str:
-    """Return an address as text."""
     number = int(words[0]) << 64 | int(words[1])
     return str(ipaddress.IPv4Address(number) if kind == 4 else ipaddress.IPv6Address(number))
 
 
 def _shown(values: Values, row: int) -> str:
-    """Return a value as messages show it."""
     if isinstance(values, Text | Binary):
         text = bytes(values.data[values.starts[row] : values.ends[row]]).decode(errors="replace")
         return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

@@ -34,7 +34,7 @@ from superhosts.core.columns.column import (
     readable,
 )
 from superhosts.core.device import run_parallel, split_evenly, thread_count
-from superhosts.core.pairs import MAPPED, Addresses, HostFormat, numbers_to_array
+from superhosts.core.pairs import MAPPED, Addresses, HostFormat, as_words, numbers_to_array
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
 from superhosts.jit.pool import Lender
@@ -187,14 +187,13 @@ def _from(values: NDArray[Any] | AddressColumn, format: HostFormat, peers: bool)
 
 
 def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
-    """Return text as numbers, and which rows are bad."""
     count = count_of(text)
     if count <= SLICE:
         return _from_addresses(text.addresses(), format, peers)
     read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
     pieces = [each for each, _ in read]
     if len({each.ndim for each in pieces}) > 1:  # Only some have IPv6 peers.
-        pieces = [each if each.ndim == 2 else _widened(each) for each in pieces]
+        pieces = [as_words(each) for each in pieces]
     numbers: Addresses = np.concatenate(pieces)  # type: ignore[assignment]
     return numbers, np.concatenate([bad for _, bad in read])
 
@@ -224,7 +223,6 @@ def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -
 
 
 def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
-    """Return integers as hosts, and which do not fit."""
     bits = format.key_bits
     if values.dtype == object:
         return _large_integers(values, bits)
@@ -240,9 +238,7 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
     bad = values < 0 if values.dtype.kind == "i" and len(values) and values.min() < 0 else None
     if bits == 64:
         return numbers.astype(np.uint64, copy=False), bad
-    words = np.zeros((len(numbers), 2), np.uint64)
-    words[:, 1] = numbers
-    return words, bad
+    return as_words(numbers), bad
 
 
 def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
@@ -272,12 +268,6 @@ def _unmapped(numbers: NDArray[Any]) -> NDArray[Any]:
     return np.where(is_mapped, numbers & np.uint64(MASK32), numbers) if is_mapped.any() else numbers
 
 
-def _widened(numbers: Addresses) -> NDArray[np.uint64]:
-    words = np.zeros((len(numbers), 2), np.uint64)
-    words[:, 1] = numbers
-    return words
-
-
 def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
     """Return Python integers of any size as numbers of this width, and which do not fit."""
     bad = np.fromiter((not 0 <= each < 1 << bits for each in values), bool, len(values))
@@ -285,7 +275,6 @@ def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
 
 
 def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
-    """Return why a value is bad."""
     if isinstance(values, Text):
         one = slice(row, row + 1)
         values = Text(values.data, values.starts[one], values.ends[one]).addresses()

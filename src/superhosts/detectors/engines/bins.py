@@ -189,7 +189,6 @@ class Scratch(NamedTuple):
 
 @compiled
 def entry_width(pool: Pool) -> int:
-    """Return the words of an entry."""
     return len(pool.entries) // (len(pool.owner) * CHUNK)
 
 
@@ -290,7 +289,6 @@ def narrow_batches(batches: Batches, key_bits: int) -> Batches:
 
 
 def _as_rows(column: Addresses) -> Words:
-    """Return addresses as rows of one or two 64-bit words."""
     return np.ascontiguousarray(column, np.uint64).reshape(len(column), -1)
 
 
@@ -358,14 +356,12 @@ class Bins:
             self._add(width, list(group), drain)
 
     def _words_of_pair(self, batch: tuple[Addresses, Addresses]) -> int:
-        """Return the words of an entry for a pair of this batch."""
         hosts, peers = batch
         if (hosts.dtype == np.uint32 and peers.dtype == np.uint32) or are_integers(hosts, self.key_bits):
             return 1
         return (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
 
     def _add(self, width: int, batches: Batches, drain: Callable[[], None]) -> None:
-        """Append batches whose entries have `width` words."""
         left = sum(len(hosts) for hosts, _ in batches)
         if width != self.width:
             if self.width:
@@ -462,7 +458,6 @@ class Bins:
         return chunks[order], sizes[order]
 
     def done(self) -> None:
-        """Empty the bins after all entries have been written."""
         self.pending = 0
         _open_first_chunks(self.pool, self.chunks)
 

@@ -17,14 +17,23 @@ from superhosts.core.hashing import fold, mangle32, pair_hash
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.driver import is_out_of_memory
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import Replay, Stream, device_array, device_zeros, set_zero, to_device
+from superhosts.detectors.gpu.launch import (
+    Replay,
+    Stream,
+    cuda,
+    device_array,
+    device_function,
+    device_zeros,
+    kernel,
+    set_zero,
+    to_device,
+)
 from superhosts.errors import GpuMemoryError
+from superhosts.lab.rivals.base import Slots, hosts_in
 from superhosts.lab.rivals.gse import Geometry, Search, bit_of, place_of, slot_of
-from superhosts.lab.rivals.hostset import Slots, hosts_in
 
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
 GROWTH = 4  # factor by which the set grows
@@ -184,7 +193,6 @@ class CudaGse(CudaEngine):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of the set of hosts."""
         return 4 * len(self.slots)
 
     def _clear_recent(self) -> None:
@@ -249,7 +257,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         super().clear()
         self._clear_recent()
         self._make_slots(len(self.slots) - 1)
@@ -258,7 +265,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR another engine's bits into these and add its hosts to the set."""
         self.flush()
         if isinstance(other, CudaGse) and other.gpu == self.gpu:
             other.flush()
@@ -272,7 +278,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of the bits, and the mangled hosts in ascending order."""
         return {**super().arrays(), "hosts": hosts_in(self.slots.copy_to_host())}
 
     # Queries
@@ -285,7 +290,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of mangled hosts."""
         if not len(mangled):
             return np.empty((0, 1), np.int32)
         self.flush()

@@ -66,7 +66,6 @@ class Verdict(NamedTuple):
 
 
 def _probes(summary: Summary) -> bool:
-    """Return True if the host asks, and most get no answer."""
     return summary.opened.low >= MOST and _silent(summary).low >= 0.5
 
 
@@ -175,12 +174,10 @@ def _has_own_port(summary: Summary) -> bool:
 
 
 def _collects(summary: Summary) -> bool:
-    """Return True if most peers send to a service that never answers."""
     return summary.at(COLLECTING, host=True).low >= MOST
 
 
 def _at_host(summary: Summary) -> bool:
-    """Return True if most peers ask the host for something."""
     return summary.asked.low >= MOST
 
 
@@ -409,7 +406,6 @@ NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)
 
 
 def judge(summary: Summary) -> Verdict:
-    """Return the pattern of the first rule that holds."""
     if summary.pairs < LEAST_PAIRS:
         return Verdict(None, f"only {counted(summary.pairs, 'pair')} of it in the sample", summary)
     for pattern in PATTERNS:
@@ -429,7 +425,6 @@ class Judge:
         self._summaries: dict[int, Summaries] = evidence.summaries
 
     def verdict(self, host: Host, part: Part) -> Verdict:
-        """Return what the pairs of a host look like."""
         address = without_port(str(host))
         network = ipaddress.ip_network(address)
         if network.version not in self._summaries:
@@ -440,11 +435,9 @@ class Judge:
         return judge(summary)
 
     def fields(self, host: Host, part: Part) -> dict[str, Any]:
-        """Return what a row says of its host."""
         verdict = self.verdict(host, part)
         return {"pattern": verdict.pattern, "reason": verdict.reason, "evidence": verdict.summary.fields()}
 
 
 def judge_of(evidence: Evidence | None) -> Judge | None:
-    """Return who judges by some evidence; None without."""
     return None if evidence is None else Judge(evidence)

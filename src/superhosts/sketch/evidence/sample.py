@@ -35,6 +35,7 @@ from superhosts.core.device import run_parallel
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle64, mangle_column, pair_hash, unmangle64
 from superhosts.core.pairs import SKIPPED, Addresses, Details, PacketBatch, Times
 from superhosts.core.profile import timed
+from superhosts.cubefile.header import EVIDENCE_WORDS, EvidenceKind
 from superhosts.jit.cache import compiled
 from superhosts.sketch.evidence.observations import (
     CLASS_AT,
@@ -52,7 +53,7 @@ from superhosts.sketch.evidence.observations import (
 Rows = NDArray[np.uint64]
 
 HASH, DEEDS, SERVICE, PACKETS, LOWER_PORTS, HIGHER_PORTS, LOWER, HIGHER = 0, 1, 2, 3, 4, 5, 6, 8
-NARROW, WIDE = 6, 10  # words of a row of IPv4, and of IPv6
+NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
 def smallest(hashes: NDArray[np.uint64], count: int) -> int:
@@ -61,7 +62,6 @@ def smallest(hashes: NDArray[np.uint64], count: int) -> int:
 
 
 def sorted_rows(rows: Rows, size: int) -> Rows:
-    """Return the rows with the smallest hashes, at most `size`, in their order."""
     return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[:size]])
 
 
@@ -115,7 +115,6 @@ class Reach(NamedTuple):
 
 
 def places_of(size: int) -> int:
-    """Return the places of the table for a sample of this size."""
     return max(4 << (size - 1).bit_length(), LEAST_PLACES)
 
 
@@ -261,7 +260,6 @@ def note(waiting: Words, first: int, used: int, limit: np.uint64, table: Table) 
 
 @compiled
 def compact(table: Table, limit: np.uint64) -> None:
-    """Remove the rows with hashes above a limit."""
     rows, slots, used = table
     slots[:] = -1
     last, kept = _U(len(slots) - 1), 0
@@ -401,7 +399,6 @@ class _Lane:
             self.absorb(limit)
 
     def absorb(self, limit: int) -> None:
-        """Put the packets that wait into the table."""
         if self._table is None:
             self._table = empty_table(self._size, self._width)
         done = 0
@@ -411,7 +408,6 @@ class _Lane:
         self.used = 0
 
     def rows(self, limit: int) -> Rows:
-        """Return the rows of this lane in the order of hashes."""
         self.absorb(limit)
         assert self._table is not None
         return sorted_rows(self._table.rows[: self._table.used[0]], self._size)
@@ -471,11 +467,6 @@ class OpenSample:
         return whole
 
 
-MOST: Final = 1 << 22
-LEAST: Final = 1 << 10
-WIDTHS: Final = {4: NARROW, 6: WIDE}
-
-
 class Evidence:
     """A sample of the distinct pairs of a window, in both address families."""
 
@@ -488,17 +479,15 @@ class Evidence:
 
     @property
     def key(self) -> str:
-        """The fingerprint of the key."""
         return fingerprint(self.secret)
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def kind(self) -> EvidenceKind:
         """What the header of a file says of it."""
-        return {"pairs": self.size, "key": self.key, **({"lacking": True} if self.lacking else {})}
+        return EvidenceKind(self.size, self.key, self.lacking)
 
     @property
     def memory(self) -> int:
-        """Bytes of the rows."""
         return sum(rows.nbytes for rows in self.rows.values())
 
     def is_whole(self, family: int) -> bool:
@@ -510,7 +499,7 @@ class Evidence:
         size = min(self.size, other.size)
         rows = {}
         for family in sorted(self.rows.keys() | other.rows.keys()):
-            empty = np.zeros((0, WIDTHS[family]), np.uint64)
+            empty = np.zeros((0, EVIDENCE_WORDS[family]), np.uint64)
             rows[family] = united(self.rows.get(family, empty), other.rows.get(family, empty), size)
         whole = Evidence(self.secret, size, rows)
         whole.lacking = self.lacking or other.lacking

@@ -1,26 +1,40 @@
-"""The rows of a window as the screen needs them: safe to show, in some order, and those that a filter leaves.
+"""The table of hosts: rows that are safe to show, in some order, those that a filter leaves, and the line of each.
 
-Names, labels and addresses come from traffic and from other machines. They are made printable here, once.
+Names, labels and addresses come from traffic and from other machines. They are made printable here, once. An address is
+never cut while there is room for it and its number. When a terminal is narrow, intervals become short first, and then
+columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from superhosts.core.text import printable
-from superhosts.ui.top.feed import Json
-from superhosts.ui.views.board import name_of
+from rich.cells import cell_len
+from rich.text import Text
 
-MOST_NAME = 80  # characters
+from superhosts.core.hosttable import HOST_COLUMNS, MOST_NAME, interval_text, is_exact, peers_text
+from superhosts.core.text import printable
+from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
+from superhosts.ui.top.feed import Json
+
+TITLES = {name: HOST_COLUMNS[name].title for name in ("host", "name", "peers", "interval", "pattern")}
+TITLES["sites"] = "sites"
+GAP = 2
+MARK = 2  # cells for the mark of the cursor
+LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
+LEAST_NAME, WIDE_NAME = 10, 32
+LEAST_SITES, WIDE_SITES = 6, 28
+SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
+LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
 
 
 class HostRow(NamedTuple):
     """One host of a window. All text is printable."""
 
     host: str
-    name: str  # its label or name
+    name: str
     side: str
     direction: str
     peers: int | None  # None: saturated
@@ -48,8 +62,7 @@ class HostRow(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Return True if the interval is a single number."""
-        return self.peers is not None and self.low == self.peers == self.high
+        return is_exact(self.row)
 
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
@@ -58,19 +71,15 @@ def host_rows(rows: Iterable[Json]) -> list[HostRow]:
 
 
 def _host_row(row: Json) -> HostRow:
-    sites = row.get("sites") or ()
-    names = tuple(printable(site["site"], MOST_NAME) for site in sites)
-    peers, high = row["peers"], row["peers_high"]
+    numbers = {name: None if row[name] is None else int(row[name]) for name in ("peers", "peers_low", "peers_high")}
+    row = {**row, **numbers}
+    text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
     return HostRow(
-        host=printable(row["host"]),
-        name=printable(name_of(row), MOST_NAME),
-        side=printable(row.get("side", "")),
-        direction=printable(row.get("direction", "")),
-        peers=None if peers is None else int(peers),
-        low=int(row["peers_low"]),
-        high=None if high is None else int(high),
-        pattern=printable(row.get("pattern") or "", MOST_NAME),
-        sites=names,
+        **text,
+        peers=row["peers"],
+        low=row["peers_low"],
+        high=row["peers_high"],
+        sites=tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ()),
         asked=str(row["host"]),
         row=row,
     )
@@ -127,3 +136,126 @@ def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
         and address.network_address in network
         and address.prefixlen >= network.prefixlen
     )
+
+
+class Layout(NamedTuple):
+    """The columns and their widths, in order."""
+
+    widths: dict[str, int]
+    largest: int  # the end of the scale of bars
+    shows_part: bool  # rows differ in side or direction, which the host's cell tells
+    is_short: bool = False  # intervals are shown as ±3 %, as there is no room for both ends
+
+
+NO_LAYOUT = Layout({}, 0, False)
+LEAST = {"bar": LEAST_BAR, "name": LEAST_NAME, "sites": LEAST_SITES}  # columns that may be cut
+# To which they grow, one after the other.
+GROWTH = (("bar", GOOD_BAR), ("name", WIDE_NAME), ("sites", WIDE_SITES), ("bar", WIDE_BAR))
+WORTH = ("bar", "interval", "pattern", "name", "sites")  # columns that may be left out, the last one first
+ORDER = ("host", "name", "peers", "interval", "bar", "pattern", "sites")
+
+
+def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> Layout:
+    """Return the columns for some rows. Columns of addresses and numbers are no narrower than `before`."""
+    parts = len({(row.side, row.direction) for row in rows}) > 1
+    cells = [_cells(row, shows_part=parts) for row in rows]
+    needed = {name: max((cell_len(each[name]) for each in cells), default=0) for name in TITLES}
+    needed = {name: max(length, cell_len(TITLES[name])) for name, length in needed.items() if length}
+    needed["bar"] = LEAST_BAR
+    if all(row.is_exact for row in rows):
+        needed.pop("interval", None)
+    for name in ("host", "peers"):
+        needed[name] = max(needed.get(name, 0), before.widths.get(name, 0), LEAST_ADDRESS if name == "host" else 5)
+    room = width - MARK - GAP - needed["peers"]
+    if room < SHORTEST_ADDRESS:  # A number of which the end is cut off would be a wrong one.
+        needed.pop("peers")
+        room = width - MARK
+    needed["host"] = min(needed["host"], max(room, 1))
+    least = {name: min(length, LEAST.get(name, length)) for name, length in needed.items()}
+    is_short = "interval" in least and _total(least) > width
+    if is_short:
+        least["interval"] = max((cell_len(short_interval(row)) for row in rows), default=0)
+    for name in reversed(WORTH):
+        if _total(least) > width:
+            least.pop(name, None)
+    for name, widest in GROWTH:
+        if name in least:
+            wanted = widest if name == "bar" else min(needed[name], widest)
+            least[name] += max(min(wanted - least[name], width - _total(least)), 0)
+    largest = max((row.most for row in rows), default=0)
+    return Layout({name: least[name] for name in ORDER if name in least}, largest, parts, is_short)
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return MARK + sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def header_line(layout: Layout, order: str) -> Text:
+    """Return the names of the columns; the one that rows are sorted by is marked."""
+    line = Text(" " * MARK)
+    for place, (name, width) in enumerate(layout.widths.items()):
+        title = HOST_COLUMNS[name].short if name == "interval" and layout.is_short else TITLES.get(name, "")
+        line.append(" " * GAP if place else "")
+        _append(line, cut(title, width), width, name, f"{BOLD} underline" if name == order else DIM)
+    return line
+
+
+def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
+    """Return the line of a host. The chosen one is marked, and one with an alert, with or without colours."""
+    texts = _cells(row, shows_part=layout.shows_part)
+    texts["sites"] = sites_text(row, layout.widths.get("sites"))
+    if layout.is_short:
+        texts["interval"] = short_interval(row)
+    line = Text().append("▸" if is_chosen else " ", BOLD).append("!" if has_alert else " ", WARNING)
+    for place, (name, width) in enumerate(layout.widths.items()):
+        line.append(" " * GAP if place else "")
+        if name == "bar":
+            drawn = bar(row.low, row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
+            line.append_text(drawn)
+            continue
+        _append(line, cut(texts[name], width), width, name, _style(name, is_chosen=is_chosen))
+    return line
+
+
+def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
+    """Return what the columns of a host say."""
+    return {
+        "host": f"{row.host} {row.side} {row.direction}" if shows_part else row.host,
+        "name": row.name,
+        "peers": peers_text(row.row),
+        "interval": interval_text(row.row),
+        "pattern": row.pattern,
+        "sites": sites_text(row),
+    }
+
+
+def _style(column: str, *, is_chosen: bool) -> str:
+    if column == "host":
+        return "bold reverse" if is_chosen else BOLD
+    return {"interval": DIM, "name": "", "sites": DIM}.get(column, "")
+
+
+def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
+    """Append a cell. The space around it has no style, unless the whole cell is highlighted."""
+    space = " " * (width - cell_len(text))
+    if column in HOST_COLUMNS and HOST_COLUMNS[column].is_number:
+        line.append(space).append(text, style)
+    else:
+        line.append(text, style).append(space, style if "reverse" in style else "")
+
+
+def short_interval(row: HostRow) -> str:
+    """Return half the width of the interval, as a share of the number."""
+    if row.is_exact or row.high is None or not row.peers:
+        return "exact" if row.is_exact else ""
+    share = 100 * (row.high - row.low) / 2 / row.peers
+    return f"±{share:.0f} %" if share >= 0.95 else f"±{share:.1f} %"
+
+
+def sites_text(row: HostRow, width: int | None = None) -> str:
+    """Return the sites that saw a host; if that is too wide, the first one and how many others."""
+    text = ", ".join(row.sites)
+    if width is None or cell_len(text) <= width or len(row.sites) < 2:
+        return text
+    more = f" +{len(row.sites) - 1}"
+    return cut(row.sites[0], width - len(more)) + more
