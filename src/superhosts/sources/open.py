@@ -21,7 +21,6 @@ from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import PLAIN, FileFormat, Scheme, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
-from superhosts.sources.exports import NETFLOW, SFLOW, open_export_file
 from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
 from superhosts.sources.folder import FolderSource
@@ -107,7 +106,14 @@ class PipeSource(Source):
         self._input.waiting.stopped = True
 
 
-SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE, NETFLOW, SFLOW]
+def _open_port(text: str) -> Source:
+    # Loaded where there is such an input, as `ExportFile` below: it has many compiled loops, which take 60 ms to load.
+    from superhosts.sources.exports.udp import UdpSource, parse_listening
+
+    return UdpSource(text, parse_listening(text))
+
+
+SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE, Scheme("netflow", _open_port), Scheme("sflow", _open_port)]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
@@ -224,7 +230,9 @@ def _recognise(file: Input, tables: TableOptions, pool: Pool) -> Source:
     head = file.head()
     export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
     if export is not None and head:
-        return open_export_file(file, export, tables.time, pool)
+        from superhosts.sources.exports.files import ExportFile
+
+        return ExportFile(file, export, tables.time, pool)
     for format in FORMATS:
         if format.recognises(head):
             return format.open(file)

@@ -14,19 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.pairs import (
-    FLAGS_SHIFT,
-    HAS_FLAGS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    ICMPV6,
-    IS_ANSWERED,
-    IS_CONVERSATION,
-    IS_RECORD,
-    PROTOCOL_SHIFT,
-    SRC_PORT_SHIFT,
-)
-from superhosts.core.pairs import ICMP as ICMP4
+from superhosts.core import pairs
 from superhosts.jit.cache import compiled
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import (
@@ -144,28 +132,32 @@ def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: 
 
 @compiled
 def details_of(block: Bytes, at: int, plan: Rows) -> int:
-    value = IS_RECORD
+    value = pairs.IS_RECORD
     if plan[layout.IS_BIFLOW]:
-        value = IS_CONVERSATION
+        value = pairs.IS_CONVERSATION
         if plan[layout.REVERSE_AT] >= 0 and number(block, at + plan[layout.REVERSE_AT], plan[layout.REVERSE_WIDTH]) > 0:
-            value |= IS_ANSWERED
+            value |= pairs.IS_ANSWERED
     protocol = -1
     if plan[layout.PROTOCOL] >= 0:
         protocol = byte(block, at + plan[layout.PROTOCOL])
-        value |= protocol << PROTOCOL_SHIFT | HAS_PROTOCOL
-    if protocol in (ICMP4, ICMPV6):
+        value |= protocol << pairs.PROTOCOL_SHIFT | pairs.HAS_PROTOCOL
+    if protocol in (pairs.ICMP, pairs.ICMPV6):
         if plan[layout.ICMP] >= 0:
-            value |= byte(block, at + plan[layout.ICMP]) << FLAGS_SHIFT | HAS_FLAGS
+            value |= byte(block, at + plan[layout.ICMP]) << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
         elif plan[layout.DPORT] >= 0:  # by old custom the destination port has type and code
-            value |= byte(block, at + plan[layout.DPORT]) << FLAGS_SHIFT | HAS_FLAGS
+            value |= byte(block, at + plan[layout.DPORT]) << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
         return value
     has_ports = protocol == 6 or protocol == 17 or protocol == 132 or protocol == 136 or protocol == 33
     if plan[layout.SPORT] >= 0 and plan[layout.DPORT] >= 0 and has_ports:
         value |= (
-            half(block, at + plan[layout.SPORT]) << SRC_PORT_SHIFT | half(block, at + plan[layout.DPORT]) | HAS_PORTS
+            half(block, at + plan[layout.SPORT]) << pairs.SRC_PORT_SHIFT
+            | half(block, at + plan[layout.DPORT])
+            | pairs.HAS_PORTS
         )
     if plan[layout.FLAGS] >= 0 and protocol == 6:
-        value |= byte(block, at + plan[layout.FLAGS] + plan[layout.FLAGS_WIDTH] - 1) << FLAGS_SHIFT | HAS_FLAGS
+        value |= (
+            byte(block, at + plan[layout.FLAGS] + plan[layout.FLAGS_WIDTH] - 1) << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
+        )
     return value
 
 

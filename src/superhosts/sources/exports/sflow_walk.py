@@ -8,16 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from superhosts.core.pairs import (
-    FLAGS_SHIFT,
-    HAS_FLAGS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    PROTOCOL_SHIFT,
-    SRC_PORT_SHIFT,
-    TCP,
-    UDP,
-)
+from superhosts.core import pairs
 from superhosts.jit.cache import compiled
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import Bytes, Rows, Tables, find_stream, judge
@@ -36,11 +27,11 @@ def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Colu
     """Write the packet of a record with addresses, whose fields begin at `at`."""
     protocol = big(block, at + 4)
     ports = at + 16 if is_narrow else at + 40
-    value = (protocol & 0xFF) << PROTOCOL_SHIFT | HAS_PROTOCOL
-    if protocol in (TCP, UDP):
-        value |= (big(block, ports) & 0xFFFF) << SRC_PORT_SHIFT | big(block, ports + 4) & 0xFFFF | HAS_PORTS
-    if protocol == TCP:
-        value |= byte(block, ports + 11) << FLAGS_SHIFT | HAS_FLAGS
+    value = (protocol & 0xFF) << pairs.PROTOCOL_SHIFT | pairs.HAS_PROTOCOL
+    if protocol in (pairs.TCP, pairs.UDP):
+        value |= (big(block, ports) & 0xFFFF) << pairs.SRC_PORT_SHIFT | big(block, ports + 4) & 0xFFFF | pairs.HAS_PORTS
+    if protocol == pairs.TCP:
+        value |= byte(block, ports + 11) << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
     if is_narrow:
         row = tally[layout.ROWS4]
         room.src4[row], room.dst4[row], room.time4[row] = big(block, at + 8), big(block, at + 12), time

@@ -25,24 +25,12 @@ from numpy.typing import NDArray
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at, set_number
+from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import Layout
 from superhosts.sources.tables.textrow import (
-    DIRECTIVE,
-    FULL,
-    GOOD,
-    LIMIT,
-    LINES,
-    MARK,
-    MORE,
-    PLACES,
-    POSITION,
-    ROWS,
-    SKIPPED,
-    STOP,
-    WIDE,
     Bytes,
     Roles,
     Rows,
@@ -98,7 +86,7 @@ class DelimitedGrammar:
         self.delimiter = log.delimiter
 
     def begin(self, head: bytes, ended: bool) -> tuple[int, Layout] | None:
-        at = len(MARK) if head.startswith(MARK) else 0
+        at = len(textrow.MARK) if head.startswith(textrow.MARK) else 0
         columns: list[str] = []
         while at < len(head):
             end = head.find(b"\n", at)
@@ -332,9 +320,9 @@ def walk_delimited(
     `final`: no bytes come behind those.
     """
     base = data.ctypes.data
-    at, stop = base + tally[POSITION], base + tally[STOP]
-    row, limit, lines = tally[ROWS], tally[LIMIT], tally[LINES]
-    places, header = tally.ctypes.data + 8 * PLACES, layout.header.ctypes.data
+    at, stop = base + tally[textrow.POSITION], base + tally[textrow.STOP]
+    row, limit, lines = tally[textrow.ROWS], tally[textrow.LIMIT], tally[textrow.LINES]
+    places, header = tally.ctypes.data + 8 * textrow.PLACES, layout.header.ctypes.data
     divided = Divided(
         layout.delimiter,
         spread(layout.delimiter),
@@ -345,14 +333,14 @@ def walk_delimited(
         layout.slots.ctypes.data,
         len(layout.wanted),
     )
-    reason = MORE
+    reason = textrow.MORE
     while at < stop:
         byte = byte_at(at)
         if row >= limit:
-            reason = FULL
+            reason = textrow.FULL
             break
         if byte == layout.comment or byte == layout.special:
-            reason = DIRECTIVE
+            reason = textrow.DIRECTIVE
             break
         if byte == 10 or (byte == 13 and byte_at(at + 1) == 10):  # an empty line
             at += 1 + (byte == 13)
@@ -365,7 +353,7 @@ def walk_delimited(
         if details is not None:
             is_whole = is_whole or _lacks_details_only(places, divided, found, details.first)
         read = read_row(places, roles, is_whole)
-        if read.status == GOOD:
+        if read.status == textrow.GOOD:
             rows.kinds[row] = read.kind
             rows.src[row, 0] = read.src_high
             rows.src[row, 1] = read.src_low
@@ -374,13 +362,13 @@ def walk_delimited(
             rows.time[row] = read.time
             if details is not None:
                 rows.details[row] = read_details(places, details)
-            tally[WIDE] += read.kind == 6
+            tally[textrow.WIDE] += read.kind == 6
             row += 1
-        elif read.status == SKIPPED or not _is_header(at, end, header, len(layout.header)):
-            tally[LINES] = lines
+        elif read.status == textrow.SKIPPED or not _is_header(at, end, header, len(layout.header)):
+            tally[textrow.LINES] = lines
             count_other(tally, read.status, at - base)
         lines += 1
         at = end + 1
-    tally[POSITION] = at - base
-    tally[ROWS], tally[LINES] = row, lines
+    tally[textrow.POSITION] = at - base
+    tally[textrow.ROWS], tally[textrow.LINES] = row, lines
     return reason

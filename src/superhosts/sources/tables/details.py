@@ -23,28 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs
 from superhosts.core.lens import PROTOCOLS
-from superhosts.core.pairs import (
-    DCCP,
-    FLAGS_SHIFT,
-    HAS_FLAGS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    ICMP,
-    ICMPV6,
-    IS_ANSWERED,
-    IS_CONVERSATION,
-    IS_RECORD,
-    PROTOCOL_SHIFT,
-    RST,
-    SCTP,
-    SRC_PORT_SHIFT,
-    SYN,
-    TCP,
-    UDP,
-    UDP_LITE,
-    Details,
-)
+from superhosts.core.pairs import Details
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at
@@ -84,10 +65,10 @@ LONGEST_WORD = 8  # characters of a direction or a state
 
 # How logs write protocols besides the names that --proto takes; Argus names some by what UDP carries.
 _SPELLINGS = {
-    "t": TCP,
-    "udp-lite": UDP_LITE,
-    **dict.fromkeys(("u", "rtp", "rtcp", "udt"), UDP),
-    **dict.fromkeys(("ipv6-icmp", "icmp-v6"), ICMPV6),
+    "t": pairs.TCP,
+    "udp-lite": pairs.UDP_LITE,
+    **dict.fromkeys(("u", "rtp", "rtcp", "udt"), pairs.UDP),
+    **dict.fromkeys(("ipv6-icmp", "icmp-v6"), pairs.ICMPV6),
     **dict.fromkeys(("ip", "ipencap", "ipv4"), 4),
 }
 _RARE = {
@@ -101,7 +82,14 @@ _RARE = {
     "ipcomp": 108,
     "isis": 124,
 }
-_NAMES = {"tcp": TCP, "udp": UDP, "icmp": ICMP, **PROTOCOLS, **_SPELLINGS, **_RARE}  # the frequent ones first
+_NAMES = {
+    "tcp": pairs.TCP,
+    "udp": pairs.UDP,
+    "icmp": pairs.ICMP,
+    **PROTOCOLS,
+    **_SPELLINGS,
+    **_RARE,
+}  # the frequent ones first
 _MOST_NAME = max(map(len, _NAMES))
 _LOWER = 0x2020202020202020  # makes letters of a word lower-case, and the zeros behind it blanks
 
@@ -218,9 +206,9 @@ def _read_state(begin: int, end: int, codes: Codes) -> int:
 @compiled
 def _claim_of_flags(flags: int) -> int:
     """Return whether TCP flags of a destination are an answer: not if there are none, nor if it only refused."""
-    if flags & SYN:
+    if flags & pairs.SYN:
         return ANSWERED
-    return UNANSWERED if flags & RST or flags == 0 else ANSWERED
+    return UNANSWERED if flags & pairs.RST or flags == 0 else ANSWERED
 
 
 @compiled
@@ -261,11 +249,11 @@ def _conclude(values: Values, claim: int) -> int:
         return ANSWERED if values.replies > 0 else RECORD
     if found == NO_CLAIM:
         return NO_CLAIM
-    if values.state == NO_CLAIM and (values.proto == ICMP or values.proto == ICMPV6) and values.replies > 0:
+    if values.state == NO_CLAIM and (values.proto == pairs.ICMP or values.proto == pairs.ICMPV6) and values.replies > 0:
         return ANSWERED  # States are about TCP.
     if values.state >= 0:
         return values.state
-    if found == CONVERSATION and values.proto == TCP and values.reply_flags > 0:
+    if found == CONVERSATION and values.proto == pairs.TCP and values.reply_flags > 0:
         found = _claim_of_flags(values.reply_flags)
     return ANSWERED if found == CONVERSATION and values.replies > 0 else found
 
@@ -278,24 +266,24 @@ def combine(values: Values, codes: Codes) -> int:
     """
     detail, proto = 0, values.proto
     if proto >= 0:
-        detail = proto << PROTOCOL_SHIFT | HAS_PROTOCOL
-    has_ports = proto in (TCP, UDP, SCTP, UDP_LITE, DCCP) or proto < 0
+        detail = proto << pairs.PROTOCOL_SHIFT | pairs.HAS_PROTOCOL
+    has_ports = proto in (pairs.TCP, pairs.UDP, pairs.SCTP, pairs.UDP_LITE, pairs.DCCP) or proto < 0
     if has_ports and 0 <= values.dport < _DOTTED:
-        detail |= max(values.sport, 0) << SRC_PORT_SHIFT | values.dport | HAS_PORTS
+        detail |= max(values.sport, 0) << pairs.SRC_PORT_SHIFT | values.dport | pairs.HAS_PORTS
     flags = -1
-    if proto in (ICMP, ICMPV6):
+    if proto in (pairs.ICMP, pairs.ICMPV6):
         flags = _icmp_type(values, codes.icmp_place)
-    elif proto == TCP or proto < 0:
+    elif proto == pairs.TCP or proto < 0:
         flags = values.flags
     if flags >= 0:
-        detail |= flags << FLAGS_SHIFT | HAS_FLAGS
+        detail |= flags << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
     claim = _conclude(values, codes.claim)
     if claim == RECORD:
-        detail |= IS_RECORD
+        detail |= pairs.IS_RECORD
     elif claim != NO_CLAIM:
-        detail |= IS_CONVERSATION
+        detail |= pairs.IS_CONVERSATION
         if claim == ANSWERED:
-            detail |= IS_ANSWERED
+            detail |= pairs.IS_ANSWERED
     return detail
 
 

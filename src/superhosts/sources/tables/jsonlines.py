@@ -24,26 +24,12 @@ from numpy.typing import NDArray
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at, set_byte, set_number
+from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles, candidates_of, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import Layout
 from superhosts.sources.tables.textrow import (
-    BAD_LINE,
-    FULL,
-    GOOD,
-    LIMIT,
-    LINES,
-    MARK,
-    MORE,
-    MOST_DEPTH,
-    PLACES,
-    POSITION,
-    ROWS,
-    SKIPPED,
-    STACK,
-    STOP,
-    WIDE,
     Bytes,
     Roles,
     Rows,
@@ -94,12 +80,14 @@ def begin_json(name: str, log: Log, options: TableOptions, head: bytes, ended: b
     wanted = wanted_of(log, possible, options, name)
     keys = make_keys(wanted, whole=log.has_several)
     roles = make_roles(wanted), make_detail_roles(wanted)
-    return len(MARK) if head.startswith(MARK) else 0, JsonLayout(columns, bool(wanted.time), *roles, keys, walk_json)
+    return len(textrow.MARK) if head.startswith(textrow.MARK) else 0, JsonLayout(
+        columns, bool(wanted.time), *roles, keys, walk_json
+    )
 
 
 def objects(head: bytes, *, ended: bool) -> Iterator[dict[str, object]]:
     """Yield the objects of the first whole lines, up to `LOOKED_AT`."""
-    lines = head.removeprefix(MARK).split(b"\n")
+    lines = head.removeprefix(textrow.MARK).split(b"\n")
     if not ended:
         lines.pop()
     count = 0
@@ -119,7 +107,7 @@ def objects(head: bytes, *, ended: bool) -> Iterator[dict[str, object]]:
 def names_of(value: dict[str, object], prefix: str = "", depth: int = 1) -> Iterator[str]:
     """Yield the keys of an object, and the paths of those in objects inside it."""
     for key, inner in value.items():
-        if isinstance(inner, dict) and depth < MOST_DEPTH:
+        if isinstance(inner, dict) and depth < textrow.MOST_DEPTH:
             yield from names_of(inner, f"{prefix}{key}.", depth + 1)
         else:
             yield prefix + key
@@ -163,7 +151,7 @@ def make_keys(wanted: Wanted, *, whole: bool) -> Keys:
 def _paths(name: str) -> list[tuple[str, ...]]:
     """Return the ways in which a name can be a path: every dot may be one in a key, or lead into an object."""
     parts = name.split(".")
-    if len(parts) > MOST_DEPTH or not all(parts):
+    if len(parts) > textrow.MOST_DEPTH or not all(parts):
         return [(name,)]
     ways = []
     for count in range(len(parts)):
@@ -315,11 +303,11 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
     while True:
         at = _skip_blanks(at, end)
         if at >= end:
-            return BAD_LINE
+            return textrow.BAD_LINE
         byte = byte_at(at)
         if byte == 125:  # }
             if depth == 0:
-                return GOOD if at + 1 == end else BAD_LINE
+                return textrow.GOOD if at + 1 == end else textrow.BAD_LINE
             depth -= 1
             node = number_at(stack + 8 * depth)
             at += 1
@@ -327,22 +315,22 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
             continue
         if is_behind_value:
             if byte != 44:  # ,
-                return BAD_LINE
+                return textrow.BAD_LINE
             at = _skip_blanks(at + 1, end)
             byte = byte_at(at)
         if byte != 34 or at >= end:  # "
-            return BAD_LINE
+            return textrow.BAD_LINE
         begin = at + 1
         at, escaped = _end_of_string(begin, end)
         if at < 0:
-            return BAD_LINE
+            return textrow.BAD_LINE
         edge = _edge_of(begin, _unescape(begin, at) if escaped else at, tree, node)
         at = _skip_blanks(at + 1, end)
         if at >= end or byte_at(at) != 58:  # :
-            return BAD_LINE
+            return textrow.BAD_LINE
         at = _skip_blanks(at + 1, end)
         if at >= end:
-            return BAD_LINE
+            return textrow.BAD_LINE
         byte = byte_at(at)
         is_behind_value = True
         if byte == 123 or byte == 91:  # { [
@@ -355,7 +343,7 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
             else:
                 at = _skip_nested(at, end)
                 if at < 0:
-                    return BAD_LINE
+                    return textrow.BAD_LINE
             continue
         slot = number_at(edge + SLOT) if edge else -1
         begin = at
@@ -363,7 +351,7 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
             begin = at + 1
             at, escaped = _end_of_string(begin, end)
             if at < 0:
-                return BAD_LINE
+                return textrow.BAD_LINE
             value_end = _unescape(begin, at) if escaped and slot >= 0 else at
             at += 1
         else:
@@ -372,15 +360,15 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
                 byte = byte_at(at)
             value_end = at
             if begin == at:
-                return BAD_LINE
+                return textrow.BAD_LINE
         if slot >= 0 and number_at(places + 16 * slot) == 0:
             set_number(places + 16 * slot, begin)
             set_number(places + 16 * slot + 8, value_end)
             if slot == roles.kind and is_other_kind(places, roles):
-                return SKIPPED
+                return textrow.SKIPPED
             found |= 1 << slot
             if found & tree.enough == tree.enough:
-                return GOOD
+                return textrow.GOOD
 
 
 @compiled
@@ -392,9 +380,9 @@ def walk_json(
     `final` means nothing here: an object never spans lines.
     """
     base = data.ctypes.data
-    at, stop = base + tally[POSITION], base + tally[STOP]
-    row, limit = tally[ROWS], tally[LIMIT]
-    places, stack = tally.ctypes.data + 8 * PLACES, tally.ctypes.data + 8 * STACK
+    at, stop = base + tally[textrow.POSITION], base + tally[textrow.STOP]
+    row, limit = tally[textrow.ROWS], tally[textrow.LIMIT]
+    places, stack = tally.ctypes.data + 8 * textrow.PLACES, tally.ctypes.data + 8 * textrow.STACK
     tree = Tree(keys.first.ctypes.data, keys.edges.ctypes.data, keys.text.ctypes.data, keys.enough)
     while at < stop and row < limit:
         line = at
@@ -411,15 +399,15 @@ def walk_json(
                 break
             end -= 1
         if at < end:
-            status = BAD_LINE
+            status = textrow.BAD_LINE
             if byte == 123 and last == 125:
                 for i in range(keys.slot_count):
                     set_number(places + 16 * i, 0)
                 status = _find_values(at, end, tree, roles, places, stack)
-            if status == GOOD:
+            if status == textrow.GOOD:
                 read = read_row(places, roles, True)
                 status = read.status
-                if status == GOOD:
+                if status == textrow.GOOD:
                     rows.kinds[row] = read.kind
                     rows.src[row, 0] = read.src_high
                     rows.src[row, 1] = read.src_low
@@ -428,11 +416,11 @@ def walk_json(
                     rows.time[row] = read.time
                     if details is not None:
                         rows.details[row] = read_details(places, details)
-                    tally[WIDE] += read.kind == 6
+                    tally[textrow.WIDE] += read.kind == 6
                     row += 1
-            if status != GOOD:
+            if status != textrow.GOOD:
                 count_other(tally, status, line - base)
-        tally[LINES] += 1
+        tally[textrow.LINES] += 1
         at = newline + 1
-    tally[POSITION], tally[ROWS] = at - base, row
-    return MORE if at >= stop else FULL
+    tally[textrow.POSITION], tally[textrow.ROWS] = at - base, row
+    return textrow.MORE if at >= stop else textrow.FULL

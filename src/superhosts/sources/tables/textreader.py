@@ -31,28 +31,10 @@ from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
 from superhosts.sources.input import Input
+from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles
 from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
-from superhosts.sources.tables.textrow import (
-    BAD,
-    DIRECTIVE,
-    FULL,
-    LIMIT,
-    LINES,
-    MARKS,
-    POSITION,
-    REASONS,
-    ROWS,
-    SHOWN,
-    SKIPS,
-    STOP,
-    TALLY_SLOTS,
-    WIDE,
-    Bytes,
-    Roles,
-    Rows,
-    new_rows,
-)
+from superhosts.sources.tables.textrow import Bytes, Roles, Rows, new_rows
 from superhosts.sources.tables.textscan import PADDING
 
 BLOCK_BYTES = 4 << 20
@@ -106,7 +88,7 @@ class LineWalker:
 
     def __init__(self) -> None:
         self._rows = new_rows(BLOCK_ROWS)
-        self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._tally = np.zeros(textrow.TALLY_SLOTS, np.int64)
 
     def walk(self, data: Bytes, place: tuple[int, int], layout: Layout, *, line: int, final: bool) -> Walked:
         """Read the lines of data[start:stop], which ends with a newline; `line` is the number of the first."""
@@ -114,18 +96,18 @@ class LineWalker:
         found: list[RowBlock] = []
         while (start := layout.skip(data, start, stop)) < stop:
             tally[:] = 0
-            tally[POSITION], tally[STOP], tally[LIMIT] = start, stop, BLOCK_ROWS
+            tally[textrow.POSITION], tally[textrow.STOP], tally[textrow.LIMIT] = start, stop, BLOCK_ROWS
             with measured("walk") as work:
                 reason = layout.walk(data, final, layout.shape, layout.roles, layout.details, tally, self._rows)
-                work.amount += int(tally[ROWS])
-            if tally[ROWS] or tally[BAD] or tally[SKIPS]:
+                work.amount += int(tally[textrow.ROWS])
+            if tally[textrow.ROWS] or tally[textrow.BAD] or tally[textrow.SKIPS]:
                 found.append(_block(self._rows, tally, layout, data, line))
-            start, line = int(tally[POSITION]), line + int(tally[LINES])
-            if reason == DIRECTIVE:
+            start, line = int(tally[textrow.POSITION]), line + int(tally[textrow.LINES])
+            if reason == textrow.DIRECTIVE:
                 end = start + int(np.argmax(data[start:stop] == _NEWLINE))
                 layout = layout.after(data[start:end].tobytes())
                 start, line = end + 1, line + 1
-            elif reason != FULL:
+            elif reason != textrow.FULL:
                 break
         return Walked(found, start, line, layout)
 
@@ -241,21 +223,21 @@ def _behind_last_newline(data: Bytes, start: int, end: int) -> int:
 
 
 def _block(rows: Rows, tally: NDArray[np.int64], layout: Layout, data: Bytes, line: int) -> RowBlock:
-    count = int(tally[ROWS])
+    count = int(tally[textrow.ROWS])
     src: Any
     dst: Any
-    if tally[WIDE]:
+    if tally[textrow.WIDE]:
         kinds = rows.kinds[:count].copy()
         src, dst = AddressColumn(kinds, rows.src[:count].copy()), AddressColumn(kinds, rows.dst[:count].copy())
     else:
         src, dst = rows.src[:count, 1].astype(np.uint32), rows.dst[:count, 1].astype(np.uint32)
     time = rows.time[:count].copy() if layout.has_time else None
     bad = []
-    for mark in range(MARKS, MARKS + 3 * min(int(tally[BAD]), SHOWN), 3):
+    for mark in range(textrow.MARKS, textrow.MARKS + 3 * min(int(tally[textrow.BAD]), textrow.SHOWN), 3):
         number, begin, reason = tally[mark : mark + 3].tolist()
-        bad.append(BadRow(line + number, f"{REASONS[reason]}: {_shown(data, begin)}"))
+        bad.append(BadRow(line + number, f"{textrow.REASONS[reason]}: {_shown(data, begin)}"))
     details = rows.details[:count].copy() if layout.details is not None else None
-    unreadable, skipped = int(tally[BAD]), int(tally[SKIPS])
+    unreadable, skipped = int(tally[textrow.BAD]), int(tally[textrow.SKIPS])
     return RowBlock(src, dst, time, bad=bad, unreadable=unreadable, skipped=skipped, details=details)
 
 
