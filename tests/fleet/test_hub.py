@@ -495,7 +495,7 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
         verdicts.append(node.arrive(path, site).verdict)
 
     sketch_files = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
-    threads = [threading.Thread(target=send, args=sketch_id) for sketch_id in sketch_files]
+    threads = [threading.Thread(target=send, args=each) for each in sketch_files]
     for thread in threads:
         thread.start()
     for thread in threads:

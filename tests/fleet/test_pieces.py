@@ -258,7 +258,10 @@ def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arri
         arrival.begin()
         for number in range(-(-total // len(sites) // STEP)):
             for site, path in paths.items():
-                await arrival.take(pieces(path, STEP)[number], site)
+                with path.open("rb") as file:
+                    file.seek(number * STEP)
+                    data = file.read(STEP)
+                await arrival.take((Chunk(path.name, number, STEP, path.stat().st_size), data), site)
         await arrival.receiver.jobs.finish()
 
     with little_memory(total // 6):
