@@ -30,7 +30,7 @@ import numpy as np
 
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
 from superhosts.sources.base import SourceCounters, Wants
-from superhosts.sources.exports.collector import Batch, Collector, Manner, as_block
+from superhosts.sources.exports.collector import Batch, Collector, Settings, as_block
 
 NOW = 1_700_000_000
 DATAGRAMS = 4000
@@ -130,11 +130,11 @@ def batches(datagrams: list[bytes], size: int = 700) -> list[Batch]:
     return made
 
 
-def decode(name: str, made: list[Batch], manner: Manner, rounds: int, report: Report) -> None:
+def decode(name: str, made: list[Batch], settings: Settings, rounds: int, report: Report) -> None:
     """Report the records that are decoded in a second."""
     rates = []
     for turn in range(rounds + 1):  # The first one compiles.
-        collector, count = Collector(SourceCounters(), manner), 0
+        collector, count = Collector(SourceCounters(), settings), 0
         start = time.perf_counter()
         for batch in made:
             count += sum(sum(map(len, block)) for block in collector.feed(batch))
@@ -151,10 +151,10 @@ def decoders(report: Report, rounds: int) -> None:
         datagrams = [datagram(version, each, flows[each * per : (each + 1) * per]) for each in range(DATAGRAMS)]
         shown = {5: "NetFlow v5", 9: "NetFlow v9", 10: "IPFIX"}[version]
         made = batches(datagrams)
-        decode(f"{shown}: records decoded on one core", made, Manner(), rounds, report)
-        decode(f"{shown}: the same, with details", made, Manner(wants=Wants(details=True)), rounds, report)
+        decode(f"{shown}: records decoded on one core", made, Settings(), rounds, report)
+        decode(f"{shown}: the same, with details", made, Settings(wants=Wants(details=True)), rounds, report)
     samples = batches([sflow(each, rng) for each in range(DATAGRAMS)])
-    decode("sFlow v5: samples decoded on one core", samples, Manner(is_sflow=True), rounds, report)
+    decode("sFlow v5: samples decoded on one core", samples, Settings(is_sflow=True), rounds, report)
 
 
 # Over UDP

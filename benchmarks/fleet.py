@@ -41,7 +41,7 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.times import window_name
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.header import read_header
 from superhosts.sketch.sketch import Sketch, load

@@ -95,8 +95,8 @@ def measure_page(report: Report, folder: Path, options: argparse.Namespace) -> N
     from dashboards import report as window_of
     from dashboards import row, serving
     from superhosts.core.results import Selection
-    from superhosts.ui.views.board import Board
-    from superhosts.ui.views.view import View
+    from superhosts.ui.board import Board
+    from superhosts.ui.view import View
 
     view = View("benchmark", Board(), lambda: Selection(1024.0), is_live=True)
     for number in range(DAY):

@@ -43,7 +43,7 @@ from processes import (
 from processes import SITES as ALL_SITES
 from superhosts.core.files import read_json
 from superhosts.core.pairs import PacketBatch
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.sources.capture import open_capture
 from superhosts.sources.synthetic.capture import write_capture

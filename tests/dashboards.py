@@ -13,16 +13,15 @@ from superhosts.cli._dashboard import site_list
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
 from superhosts.fleet.report import HubReport, HubRows, SiteEstimates
-from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.rules import Rule
-from superhosts.output.alerts.store import AlertStore
+from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.sketch.sketch import Sketch
-from superhosts.ui.metrics.address import Place
-from superhosts.ui.metrics.windows import PartState
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.folder import SketchFolder
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board
+from superhosts.ui.endpoint import Place
+from superhosts.ui.folder import SketchFolder
+from superhosts.ui.metrics import PartState
+from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.server import WebServer
 from traffic import MINUTES

@@ -10,7 +10,7 @@ import numpy as np
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import SourceCounters, Wants
-from superhosts.sources.exports.collector import Batch, Collector, Manner, as_block
+from superhosts.sources.exports.collector import Batch, Collector, Settings, as_block
 
 NOON = 1_700_000_000  # seconds
 SECOND = 10**9
@@ -170,10 +170,10 @@ def _number(name: str) -> int:
 class Reading:
     """A collector and what it has read: rows of source, destination, time and details."""
 
-    def __init__(self, *, details: bool = False, tunnels: str = "outer", **manner: object) -> None:
+    def __init__(self, *, details: bool = False, tunnels: str = "outer", **settings: object) -> None:
         self.counters = SourceCounters()
         wants = Wants(details, tunnels)
-        self.collector = Collector(self.counters, Manner(wants=wants, **manner))  # type: ignore[arg-type]
+        self.collector = Collector(self.counters, Settings(wants=wants, **settings))  # type: ignore[arg-type]
         self.ipv4: list[tuple[int, ...]] = []
         self.ipv6: list[tuple[int, ...]] = []
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.sources.input import Input
-from superhosts.sources.tables.base import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.source import BadRow, RowBlock, TableReader
 
 Row = tuple[int, int, int, int]
 

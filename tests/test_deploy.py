@@ -33,7 +33,7 @@ from superhosts.fleet.nats.credentials import Token
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.spool import SpoolCounters
 from superhosts.pipeline.scan import Counters
-from superhosts.ui.metrics.health import STALLED, STARTING
+from superhosts.ui.endpoint import STALLED, STARTING
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

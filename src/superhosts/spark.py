@@ -103,7 +103,7 @@ class _Worker:
 
         from superhosts.core.columns.addresses import packets_of
         from superhosts.pipeline.builder import WindowBuilder
-        from superhosts.sources.tables.arrowcolumns import addresses_of
+        from superhosts.sources.tables.arrow import addresses_of
 
         builder = WindowBuilder(self._settings, find=False)
         rows = bad = 0

@@ -17,8 +17,8 @@ from test_cli import lines
 import superhosts as sh
 from commands import Run
 from forging import forge, frame, take_apart
-from superhosts.output.rows import COLUMNS
-from superhosts.output.timeline import print_timeline
+from superhosts.output.report import COLUMNS
+from superhosts.output.table import print_timeline
 from traffic import MINUTES, NOON, content
 
 HOST = "10.0.0.7"

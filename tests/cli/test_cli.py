@@ -28,7 +28,7 @@ from faults import full_disk
 from superhosts import cli
 from superhosts.cli._summary import warn_of_late
 from superhosts.core.hashing import fingerprint
-from superhosts.output.rows import COLUMNS
+from superhosts.output.report import COLUMNS
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs

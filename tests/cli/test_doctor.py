@@ -210,9 +210,9 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
-    code = "from superhosts.cli import _checks as checks; print(*checks.gpu_check('16KiB'))"
+    launch = "from superhosts.cli import _checks as checks; print(*checks.gpu_check('16KiB'))"
     ended = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", launch],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,
         text=True,
@@ -230,7 +230,7 @@ from superhosts.cli import _checks as checks
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.cube.engine import make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.gpu import code
+from superhosts.detectors.gpu import launch
 from superhosts.pipeline.settings import Settings
 
 compiled = []

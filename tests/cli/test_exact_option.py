@@ -15,9 +15,8 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.fleet.edge import Edge, LocalRows, Position
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destination
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destination
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs

@@ -16,8 +16,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.views.board import Board, Shown
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board, Shown
+from superhosts.ui.view import View
 from traffic import MINUTES
 from waiting import wait_for
 

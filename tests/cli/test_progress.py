@@ -15,8 +15,7 @@ from test_cli import on_terminal
 from commands import process, start
 from superhosts.cli._console import say, use_log
 from superhosts.cli._progress import Progress, ScanProgress
-from superhosts.output.background import Log
-from superhosts.output.streams import ERASE, raw_stream
+from superhosts.output.streams import ERASE, Log, raw_stream
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 

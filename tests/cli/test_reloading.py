@@ -13,13 +13,11 @@ from processes import Node, ending, free_port, make_edge, make_hub_on_files, row
 from scraping import scrape
 from superhosts.cli._reloading import Reloadable
 from superhosts.errors import UsageError
-from superhosts.output.alerts.desk import AlertDesk
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.alerts.store import AlertStore
-from superhosts.output.base import RunKind
+from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.output.delivery import DeliveryOptions
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import OutputOptions
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import OutputOptions
 from traffic import MINUTES, NOON, talk, write
 from waiting import wait_for
 

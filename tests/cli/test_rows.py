@@ -16,8 +16,8 @@ import pytest
 
 import traffic
 from commands import Ended, process, start
-from superhosts.output.rowformats import TYPES
-from superhosts.output.rows import COLUMNS
+from superhosts.output.formats import TYPES
+from superhosts.output.report import COLUMNS
 
 Pair = tuple[str, str]
 START = 1_700_000_100  # seconds: the begin of a window of 5 minutes

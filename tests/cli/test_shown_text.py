@@ -14,10 +14,10 @@ import pytest
 import superhosts as sh
 from commands import Run, process
 from forging import bundle, forge, take_apart
-from superhosts.output.base import Report, RunKind
+from superhosts.output.destination import RunKind
 from superhosts.output.formats import Csv, JsonLines
-from superhosts.output.terminal import OutputConsole, Terminal
-from superhosts.output.timeline import print_timeline
+from superhosts.output.report import Report
+from superhosts.output.table import OutputConsole, Terminal, print_timeline
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\r\n\u202e\x9b31m"
 ROW: dict[str, Any] = {

@@ -23,7 +23,7 @@ from waiting import wait_for
 HANG = """
 import sys, threading
 from pathlib import Path
-import superhosts.ui.metrics.health as health
+import superhosts.ui.endpoint as health
 from superhosts.fleet.hub import Hub
 health.Health.__init__.__defaults__ = (health.Health.__init__.__defaults__[0], 1.0)
 tidy = Hub.tidy

@@ -23,7 +23,7 @@ from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._folderview import site_list
 from superhosts.cli._options import DashboardOptions
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.views.board import Board
+from superhosts.ui.board import Board
 from traffic import MINUTES, three_windows, write
 from waiting import wait_for
 

@@ -13,8 +13,8 @@ from commands import Run
 from forging import bundle
 from superhosts.core.files import replaceable, replacing
 from superhosts.errors import OutputError
-from superhosts.output.base import Report
 from superhosts.output.files import ReplacedFile
+from superhosts.output.report import Report
 
 
 def save(path: Path) -> None:

@@ -22,7 +22,7 @@ from superhosts.core.results import UNBOUNDED
 from superhosts.core.resulttext import SHOWN
 from superhosts.errors import MissingExtraError
 from superhosts.lab.rivals.gse import Gse
-from superhosts.output.rows import COLUMNS, make_rows
+from superhosts.output.report import COLUMNS, make_rows
 from traffic import talk, write
 
 NOON = 1_794_657_600_000_000_000  # 2026-11-14T12:00:00Z

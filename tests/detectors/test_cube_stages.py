@@ -22,7 +22,8 @@ from superhosts.core.pairs import numbers_to_array, words_to_column
 from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
 from superhosts.detectors.engines.base import GpuTuning, Tuning
-from superhosts.detectors.engines.pairset import PairSet, unite
+from superhosts.detectors.engines.pairset import PairSet
+from superhosts.detectors.engines.pairtable import unite
 from superhosts.errors import GpuMemoryError
 from tuned import tuned
 

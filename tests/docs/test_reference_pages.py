@@ -11,7 +11,7 @@ from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.names import DIGITS
 from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.credentials import PREFIX, VERSION, Token
-from superhosts.output.rows import COLUMNS, HUB_COLUMNS
+from superhosts.output.report import COLUMNS, HUB_COLUMNS
 
 ROWS = (DOCS / "reference" / "rows.md").read_text("utf-8")
 WIRE = (DOCS / "reference" / "wire.md").read_text("utf-8")

@@ -21,9 +21,9 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Destination, Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destination
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.registry import open_destination
+from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings

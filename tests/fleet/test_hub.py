@@ -31,8 +31,9 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import AppendedFile
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile
+from superhosts.output.report import Report
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch

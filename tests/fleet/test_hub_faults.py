@@ -34,11 +34,9 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
-from superhosts.output.base import Destination, Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.files import ReplacedFile
-from superhosts.output.growing import AppendedFile, ParquetFolder
-from superhosts.output.rows import HUB_COLUMNS
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
+from superhosts.output.report import HUB_COLUMNS, Report
 from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.header import Stored

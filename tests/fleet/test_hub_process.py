@@ -27,10 +27,10 @@ from superhosts.core.pairs import Part
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.spool import Spool
-from superhosts.output.background import Background, Log
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import AppendedFile, ParquetFolder
-from superhosts.output.streams import Unbuffered
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile, ParquetFolder
+from superhosts.output.report import Report
+from superhosts.output.streams import Background, Log, Unbuffered
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 

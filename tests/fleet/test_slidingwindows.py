@@ -42,7 +42,7 @@ from superhosts.fleet.report import HubReport
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, Issue
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import PaneQueue

@@ -20,8 +20,8 @@ from superhosts.core.pairs import Network
 from superhosts.core.prefixes import inside, make_table, parse_networks
 from superhosts.errors import InputError, UsageError
 from superhosts.fleet.nats.credentials import _LENGTH, LONGEST, PREFIX, VERSION, Token, _check
-from superhosts.output.alerts.allowing import AllowList
-from superhosts.output.names.inventory import Inventory
+from superhosts.output.alerts.rules import AllowList
+from superhosts.output.names import Inventory
 
 # Few distinct bits, so that prefixes contain each other, lie side by side, and end where the address ends.
 _narrow = st.tuples(

@@ -28,7 +28,7 @@ from superhosts.cli._loading import LazyCommand
 from superhosts.core.pairs import Part, Window
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import find_in_file
 from superhosts.sketch.header import read_header

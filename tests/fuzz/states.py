@@ -21,10 +21,10 @@ from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.link import MERGED
 from superhosts.fleet.nats.messages import decode_receipt, decode_receipts
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Report, RunKind
-from superhosts.output.growing import MAX_HEADER
-from superhosts.output.opening import open_destination
-from superhosts.output.rows import HUB_COLUMNS
+from superhosts.output.destination import RunKind
+from superhosts.output.files import MAX_HEADER
+from superhosts.output.registry import open_destination
+from superhosts.output.report import HUB_COLUMNS, Report
 from traffic import content
 
 Tree = dict[str, bytes]  # path → content

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -24,10 +24,9 @@ from fuzz.targets import fresh_folder, target
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.input import Input
-from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
+from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text, table_format
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.packets import RowPackets
+from superhosts.sources.tables.source import RowPackets
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, Reading, read
 
@@ -61,7 +60,7 @@ def rows_of(seed: int, count: int) -> list[tuple[str, str, str, str]]:
 
 
 def read_bytes(data: bytes, step: int, *, is_json: bool) -> Reading | None:
-    grammar = TextGrammar("text", JSON_LINES if is_json else CSV, TableOptions())
+    grammar = partial(begin_text, "text", JSON_LINES if is_json else CSV, TableOptions())
     try:
         return read(TextReader(Drips(data, step), grammar))
     except InputError:
@@ -131,7 +130,7 @@ def details(case: tuple[int, int, list[Edit], int]) -> None:
 
 
 def read_detailed(data: bytes, step: int, *, wanted: bool) -> Reading:
-    return read(TextReader(Drips(data, step), TextGrammar("text", CSV, TableOptions(details=wanted))))
+    return read(TextReader(Drips(data, step), partial(begin_text, "text", CSV, TableOptions(details=wanted))))
 
 
 @cache

@@ -31,7 +31,7 @@ from superhosts.core.pairs import (
     pack,
 )
 from superhosts.errors import UsageError
-from superhosts.output.rows import make_rows
+from superhosts.output.report import make_rows
 from superhosts.pipeline.builder import compile_all
 from superhosts.pipeline.contacts import Conversations
 from superhosts.pipeline.scan import RunOptions, Scan

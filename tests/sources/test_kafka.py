@@ -36,7 +36,7 @@ from superhosts.sources.kafka import (
     read_protobuf,
 )
 from superhosts.sources.open import open_input
-from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.times import NO_TIME
 
 pytestmark = pytest.mark.slow
 

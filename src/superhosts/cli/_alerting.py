@@ -15,15 +15,12 @@ from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import UsageError
-from superhosts.output.alerts.allowing import AllowList, never_act
-from superhosts.output.alerts.configured import rules_of
-from superhosts.output.alerts.desk import ALERT_COLUMNS, AlertDesk
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.alerts.rules import Rule
-from superhosts.output.alerts.store import AlertStore
-from superhosts.output.base import RunKind
+from superhosts.output.alerts.rules import AllowList, Rule, never_act, rules_of
+from superhosts.output.alerts.store import ALERT_COLUMNS, AlertDesk, AlertStore
 from superhosts.output.delivery import DeliveryOptions
-from superhosts.output.opening import OutputOptions, open_each
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import OutputOptions, open_each
 from superhosts.pipeline.settings import Settings
 
 

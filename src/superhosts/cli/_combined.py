@@ -28,8 +28,8 @@ from superhosts.fleet.edge import check_settings
 from superhosts.fleet.intake import DEFAULT_LIMITS
 from superhosts.fleet.names import check_site
 from superhosts.fleet.slidingwindows import Grid
-from superhosts.output.base import RUN_THAT_ENDS, RunKind
-from superhosts.output.opening import OutputOptions, check_addresses
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.registry import OutputOptions, check_addresses
 from superhosts.pipeline.settings import Settings
 
 

@@ -16,12 +16,12 @@ from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import Notice
 from superhosts.errors import MissingExtraError, OutputError
 from superhosts.output.alerts.store import AlertStore
-from superhosts.output.fanout import Destinations
+from superhosts.output.destination import Destinations
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.metrics.address import parse_place
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.folder import SketchFolder
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board
+from superhosts.ui.endpoint import parse_place
+from superhosts.ui.folder import SketchFolder
+from superhosts.ui.view import View
 from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 
 if TYPE_CHECKING:

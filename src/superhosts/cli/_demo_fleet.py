@@ -25,9 +25,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
-from superhosts.output.rows import known_peers
-from superhosts.output.table import interval, peers_text
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.report import known_peers
+from superhosts.output.table import OutputConsole, interval, peers_text
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load

@@ -19,11 +19,10 @@ from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
-from superhosts.output.names.annotator import Annotator
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.folder import SketchFolder
-from superhosts.ui.views.naming import unchanged
-from superhosts.ui.views.view import Json, View
+from superhosts.output.names import Annotator
+from superhosts.ui.board import Board
+from superhosts.ui.folder import SketchFolder
+from superhosts.ui.view import Json, View
 
 ALERT_FILES = ("alerts.db", "alerts.sqlite")
 REST = 0.2  # of the time that a question took: nobody counts packets in this process
@@ -55,7 +54,7 @@ def folder_view(
         is_live=is_hub,
         folder=SketchFolder(path, given_key(key_file), memory=memory),
         sites=(lambda: site_list(_read_sites(path / STATUS), board)) if is_hub else None,
-        annotate=Annotator(names).annotated if names else unchanged,
+        annotate=Annotator(names).annotated if names else lambda rows: rows,
         alerts=_open_alerts(path, alerts),  # last: what can fail comes before, and leaves no file open
     )
 

@@ -19,14 +19,13 @@ from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
 from superhosts.errors import InputError
-from superhosts.output.rowformats import encode_length, encode_value
-from superhosts.output.rows import make_rows
+from superhosts.output.formats import encode_length, encode_value
+from superhosts.output.report import make_rows
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.tables.mapping import resolve
-from superhosts.sources.tables.rowbinary import RowBytes, read_length
-from superhosts.sources.tables.rowbinary_loops import Places, read_addresses, walk
-from superhosts.sources.tables.rowbinary_schema import TEXT_WIDTH, Field
+from superhosts.sources.tables.rowbinary import TEXT_WIDTH, Field, RowBytes, read_addresses, read_length, walk
+from superhosts.sources.tables.textscan import Places
 
 
 def answer_groups(

@@ -21,10 +21,17 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable, short_rate
 from superhosts.core.units import SECOND, format_size
 from superhosts.jit.memory import memory_used
-from superhosts.output.base import Report
-from superhosts.output.rows import Row
-from superhosts.output.table import body_lines, cells_of, columns_of, header_line, widths_of
-from superhosts.output.terminal import OutputConsole, Terminal, width_of
+from superhosts.output.report import Report, Row
+from superhosts.output.table import (
+    OutputConsole,
+    Terminal,
+    body_lines,
+    cells_of,
+    columns_of,
+    header_line,
+    width_of,
+    widths_of,
+)
 from superhosts.pipeline.scan import Scan
 
 REDRAWN = 0.5  # seconds between two drawings

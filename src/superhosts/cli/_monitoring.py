@@ -12,11 +12,8 @@ from superhosts.cli._service import Reloads
 from superhosts.cli._systemd import ServiceManager
 from superhosts.core.notices import Notice
 from superhosts.core.text import counted
-from superhosts.ui.metrics.address import parse_place
-from superhosts.ui.metrics.health import Health
-from superhosts.ui.metrics.readings import Reading, of_log, of_program, of_reloads, of_windows
-from superhosts.ui.metrics.serving import check_installed, open_endpoint
-from superhosts.ui.metrics.windows import LastWindow
+from superhosts.ui.endpoint import Health, check_installed, open_endpoint, parse_place
+from superhosts.ui.metrics import LastWindow, Reading, of_log, of_program, of_reloads, of_windows
 
 
 class Monitor:

@@ -20,14 +20,13 @@ from superhosts.fleet.link import Backlog, LinkReceiver, LinkSender
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
-from superhosts.output.alerts.desk import AlertDesk
-from superhosts.output.base import Destination, Report
-from superhosts.output.fanout import Destinations
+from superhosts.output.alerts.store import AlertDesk
+from superhosts.output.destination import Destination, Destinations
+from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
-from superhosts.ui.metrics import readings
-from superhosts.ui.metrics.readings import Reading
-from superhosts.ui.metrics.sites import Sites
+from superhosts.ui import metrics
+from superhosts.ui.metrics import Reading, Sites
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
@@ -46,12 +45,12 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
     scan.on_window = note
     monitor.why_closed = why_not_capturing
     monitor.health.look_at(why_not_capturing)
-    return [readings.of_scan(scan, REASONS)]
+    return [metrics.of_scan(scan, REASONS)]
 
 
 def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
     """Observe a watch."""
-    return [*observe_scan(monitor, scan), readings.of_restoring(lambda: scan.restoring)]
+    return [*observe_scan(monitor, scan), metrics.of_restoring(lambda: scan.restoring)]
 
 
 class ObservedView:
@@ -94,14 +93,14 @@ def observe_edge(
     earlier = Backlog("sketches of earlier runs that the hub has", spool.sizes, tell)
     run.on_wait = monitor.beat
     monitor.on_beat.append(earlier.tell)
-    monitor.health.look_at(lambda: readings.why_no_link(sender.counters))
+    monitor.health.look_at(lambda: metrics.why_no_link(sender.counters))
     monitor.status = lambda: f"{counted(monitor.last.closed, 'window')} closed, {len(spool.waiting())} in the spool"
     found = observe_scan(monitor, scan)
-    found += [readings.of_edge(run.counters), readings.of_spool(spool), readings.of_link(sender.counters)]
-    found.append(readings.of_backlogs({"spool": earlier}))
+    found += [metrics.of_edge(run.counters), metrics.of_spool(spool), metrics.of_link(sender.counters)]
+    found.append(metrics.of_backlogs({"spool": earlier}))
     if rows is not None:
-        found.append(readings.of_restoring(lambda: scan.restoring))
-        found.append(readings.of_destinations(lambda: {"rows": rows.destinations()}))
+        found.append(metrics.of_restoring(lambda: scan.restoring))
+        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations()}))
     return found
 
 
@@ -112,7 +111,7 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
         rows = [each for each in outputs.each() if each is not desk]
         return {"rows": rows, "alerts": [] if desk is None else desk.receivers()}
 
-    return [readings.of_destinations(destinations), *([] if desk is None else [readings.of_alerts(desk)])]
+    return [metrics.of_destinations(destinations), *([] if desk is None else [metrics.of_alerts(desk)])]
 
 
 @dataclass(frozen=True)
@@ -143,16 +142,16 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     if monitor.is_asked:
         hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
-    monitor.health.look_at(lambda: readings.why_no_link(parts.receiver.counters))
+    monitor.health.look_at(lambda: metrics.why_no_link(parts.receiver.counters))
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
-        readings.of_sites(sites),
-        readings.of_roster(parts.intake.roster),
-        readings.of_hub(hub, lambda: len(parts.store.windows())),
-        readings.of_intake(parts.intake),
-        readings.of_link(parts.receiver.counters),
-        readings.of_backlogs({"windows": windows, "link": arrived}),
-        readings.of_merging(hub.merging),
-        readings.of_restoring(lambda: hub.reporter.restoring),
-        *([] if parts.upstream is None else [readings.of_spool(parts.upstream)]),
+        metrics.of_sites(sites),
+        metrics.of_roster(parts.intake.roster),
+        metrics.of_hub(hub, lambda: len(parts.store.windows())),
+        metrics.of_intake(parts.intake),
+        metrics.of_link(parts.receiver.counters),
+        metrics.of_backlogs({"windows": windows, "link": arrived}),
+        metrics.of_merging(hub.merging),
+        metrics.of_restoring(lambda: hub.reporter.restoring),
+        *([] if parts.upstream is None else [metrics.of_spool(parts.upstream)]),
     ]

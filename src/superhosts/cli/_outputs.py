@@ -9,8 +9,8 @@ from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOpti
 from superhosts.cli._values import parse_seconds
 from superhosts.core.units import parse_size
 from superhosts.output.delivery import DeliveryOptions
-from superhosts.output.names.annotator import NO_NAMES, NamingOptions
-from superhosts.output.opening import OutputOptions
+from superhosts.output.names import NO_NAMES, NamingOptions
+from superhosts.output.registry import OutputOptions
 
 
 def output_options(options: ResultOptions, *, site: str = "", state: Path | None = None) -> OutputOptions:

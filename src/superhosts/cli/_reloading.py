@@ -17,11 +17,10 @@ from superhosts.cli._alerting import tell_rules
 from superhosts.cli._console import tell
 from superhosts.cli._loading import options_now
 from superhosts.errors import OutputError
-from superhosts.output.alerts.desk import ALERT_COLUMNS, AlertDesk
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.base import Destination, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import OutputOptions, open_each
+from superhosts.output.alerts.store import ALERT_COLUMNS, AlertDesk
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.registry import OutputOptions, open_each
 
 RELOADED = "rules, thresholds and destinations"
 CHANGEABLE = {"threshold", "top", "allow", "never_act", "alert_cap", "alert_to", "output", "config"}

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from superhosts.core.text import counted
-from superhosts.output.base import Report
-from superhosts.output.rows import make_rows
-from superhosts.output.titles import PARTIAL, Outcome, is_incomplete, which_hosts
+from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.patterns import judge_of

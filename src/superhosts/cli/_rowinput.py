@@ -7,14 +7,12 @@ from dataclasses import replace
 from superhosts.errors import UsageError
 from superhosts.sources.base import Source
 from superhosts.sources.input import STANDARD_INPUT, Input, PeekedStream, Stream
-from superhosts.sources.tables.base import Opens, TableFormat, TableReader
-from superhosts.sources.tables.delimited import MARK, is_header, sniff, split
-from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.logs import is_text
+from superhosts.sources.tables.delimited import is_header, sniff, split
+from superhosts.sources.tables.formats import is_text, table_format
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import RowBinaryReader
-from superhosts.sources.tables.rowbinary_schema import parse_schema
-from superhosts.sources.tables.source import TableSource
+from superhosts.sources.tables.rowbinary import RowBinaryReader, parse_schema
+from superhosts.sources.tables.source import Opens, TableFormat, TableReader, TableSource
+from superhosts.sources.tables.textrow import MARK
 
 BINARY, NAMED_BINARY = "RowBinary", "RowBinaryWithNamesAndTypes"
 OTHERS = {  # formats of ClickHouse, and those of tables that read them

@@ -18,8 +18,7 @@ from superhosts.cli._systemd import ServiceManager
 from superhosts.core.files import set_aside_and_report, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.output.background import Log
-from superhosts.output.streams import raw_stream
+from superhosts.output.streams import Log, raw_stream
 
 STATUS = "status.json"  # of an edge or a hub, in its folder
 STATUS_SECONDS = 5.0  # between two writes of the status file

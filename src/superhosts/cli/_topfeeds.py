@@ -30,18 +30,17 @@ from superhosts.cli.usage.top import Top
 from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.output.base import Report
-from superhosts.output.fanout import Destinations
-from superhosts.output.names.annotator import Annotator
+from superhosts.output.destination import Destinations
+from superhosts.output.names import Annotator
+from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.open import open_inputs
-from superhosts.ui.top.feed import Feed, LocalFeed
-from superhosts.ui.top.remote import RemoteFeed
-from superhosts.ui.views.board import Board
-from superhosts.ui.views.view import View
+from superhosts.ui.board import Board
+from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
+from superhosts.ui.view import View
 
 OPEN = "open"  # a note on a window that is not over
 ENDED = "the input has ended"

@@ -13,7 +13,7 @@ import typer
 from superhosts.core import device
 from superhosts.core.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
 from superhosts.errors import UsageError
-from superhosts.ui.metrics.address import parse_place
+from superhosts.ui.endpoint import parse_place
 
 
 def parse_threshold(text: str | float) -> float:

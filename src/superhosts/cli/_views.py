@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from superhosts.cli._progress import ScanProgress
-from superhosts.output.base import Report
+from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan
 
 

@@ -15,7 +15,7 @@ from superhosts.cli.usage.alerts import Export, List, Mute, Show
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time, shown_time
 from superhosts.errors import UsageError
-from superhosts.output.alerts.alert import QUIET, Alert
+from superhosts.output.alerts.machine import QUIET, Alert
 from superhosts.output.alerts.rules import check_name
 from superhosts.output.alerts.store import AlertStore
 

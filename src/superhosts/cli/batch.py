@@ -25,10 +25,9 @@ from superhosts.cubefile.container import is_whole
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
-from superhosts.output.base import Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.titles import Outcome, which_hosts
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import Outcome, Report, which_hosts
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.open import list_files

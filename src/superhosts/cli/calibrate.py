@@ -28,7 +28,7 @@ from superhosts.lab.drawing import key_words, prepare_file
 from superhosts.lab.experiment import why_nothing
 from superhosts.lab.panel import Panels
 from superhosts.lab.scores import percent
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
 

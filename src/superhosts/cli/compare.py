@@ -29,10 +29,10 @@ from superhosts.lab.experiment import COLUMNS, Row, averages, make_row, on_input
 from superhosts.lab.figures import Facts, draw_comparison
 from superhosts.lab.panel import Contestant, Makers, Outcome, Panels
 from superhosts.lab.scores import Estimates, joined, percent
-from superhosts.output.base import Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import Report
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.sources.open import open_inputs
 from superhosts.sources.synthetic.traffic import Traffic

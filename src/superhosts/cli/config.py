@@ -19,7 +19,7 @@ from superhosts.cli.usage.config import Check, Init, Show
 from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
-from superhosts.output.alerts.configured import rules_of
+from superhosts.output.alerts.rules import rules_of
 
 HEAD = """\
 # Configuration of superhosts: scan, watch, edge and hub --config FILE.

@@ -18,9 +18,8 @@ from superhosts.cli.usage.synth import Synth
 from superhosts.core import defaults
 from superhosts.core.text import counted
 from superhosts.errors import OutputError
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.table import interval, peers_text
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.table import OutputConsole, interval, peers_text
 from superhosts.sources.open import open_inputs
 
 

@@ -37,9 +37,9 @@ from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
 from superhosts.fleet.link import LinkSender
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import RunKind
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source

@@ -24,13 +24,11 @@ from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.lab.drawing import prepare_file
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
-from superhosts.output.base import Report, RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import COLUMNS, Row, columns_with, make_rows
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
 from superhosts.output.stdout import Format
-from superhosts.output.terminal import OutputConsole
-from superhosts.output.timeline import print_timeline
+from superhosts.output.table import OutputConsole, print_timeline
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch

@@ -21,12 +21,12 @@ from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
 from superhosts.lab.drawing import Note, prepare_file
 from superhosts.lab.hostfigures import draw_hosts
-from superhosts.output.answers import answer
-from superhosts.output.base import Report, RunKind
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import COLUMNS, EVIDENCE_COLUMNS, Row
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import COLUMNS, EVIDENCE_COLUMNS, Report, Row
 from superhosts.sketch.files import SavedSketch, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
+from superhosts.ui.folder import answer
 
 
 def hosts(options: Hosts) -> None:

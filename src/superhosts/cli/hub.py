@@ -47,11 +47,9 @@ from superhosts.fleet.sites import Quota, Quotas, Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import OutputOptions, open_destinations
-from superhosts.output.rows import EVIDENCE_COLUMNS, HUB_COLUMNS
-from superhosts.output.titles import Outcome, is_incomplete, which_hosts
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.sample import WIDTHS
 

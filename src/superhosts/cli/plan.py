@@ -11,7 +11,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.lab.plans import Plan
 from superhosts.lab.plans import plan as make_plan
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 
 USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  # not shown if all plans have them
 

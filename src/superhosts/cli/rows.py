@@ -16,8 +16,8 @@ from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.rows import RowOptions, Rows
 from superhosts.errors import OutputError, UsageError
-from superhosts.output.rowformats import FORMATS, RowWriter, check_columns
-from superhosts.output.rows import Row, make_rows
+from superhosts.output.formats import FORMATS, RowWriter, check_columns
+from superhosts.output.report import Row, make_rows
 from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings

@@ -30,10 +30,9 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError
-from superhosts.output.base import RunKind
-from superhosts.output.fanout import Destinations
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.builder import gathered_memory
 from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings

@@ -29,7 +29,7 @@ from superhosts.fleet.nats.enrolment import (
     token_of,
     unenroll,
 )
-from superhosts.output.terminal import OutputConsole
+from superhosts.output.table import OutputConsole
 
 STALE = 60.0  # seconds after which a status says that its hub does not run
 BROKER = "broker"  # the folder of the embedded broker, within the hub's

@@ -23,9 +23,9 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli._views import ProgressView, View
 from superhosts.cli.scan import Manner, ReportedErrors, run_scan
 from superhosts.cli.usage.watch import Watch
-from superhosts.output.base import RunKind
-from superhosts.output.opening import open_destinations
-from superhosts.output.rows import columns_with
+from superhosts.output.destination import RunKind
+from superhosts.output.registry import open_destinations
+from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.sources.open import open_inputs
 

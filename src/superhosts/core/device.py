@@ -97,7 +97,6 @@ def cuda_problem() -> str | None:
 
 @cache
 def gpu_count() -> int:
-    """Return the number of GPUs."""
     if simulated():
         return len(import_cuda().gpus)
     count, driver = ctypes.c_int(0), cuda_driver()
@@ -175,7 +174,6 @@ class _SharedWork(Generic[Result]):
         self._changed = threading.Condition(threading.Lock())
 
     def take(self) -> None:
-        """Make calls until none is left."""
         while self._left:
             try:
                 number, arguments = self._left.popleft()
@@ -184,7 +182,6 @@ class _SharedWork(Generic[Result]):
             self.results[number] = self._function(*arguments)
 
     def wake(self, helpers: int) -> None:
-        """Wake up to this many helpers."""
         if helpers and self._left:
             self._pool.submit(self._help, helpers - 1)
 

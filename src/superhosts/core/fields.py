@@ -32,7 +32,6 @@ def is_file_name(text: str) -> bool:
 
 
 def is_fleet_name(text: str) -> bool:
-    """Return True if an edge or a hub may have this name."""
     return FLEET_NAME.fullmatch(text) is not None
 
 
@@ -49,7 +48,6 @@ class FieldError(ValueError):
 
 
 def refuse(value: Any, place: str, rule: str) -> FieldError:
-    """Return the error for a value that breaks `rule`."""
     return FieldError(place, f"{_quoted(value)}, must be {rule}")
 
 
@@ -92,7 +90,6 @@ def one_of(*known: Any) -> Check:
 
 
 def text(pattern: str, rule: str) -> Check:
-    """Return a check for text that matches a regular expression."""
     form = re.compile(pattern, re.ASCII)
 
     def check(value: Any, place: str) -> Any:
@@ -111,7 +108,6 @@ def name(value: Any, place: str) -> Any:
 
 
 def optional(check: Check) -> Check:
-    """Return a check that accepts null and whatever `check` accepts."""
     return lambda value, place: None if value is None else check(value, place)
 
 

@@ -48,7 +48,6 @@ class Replacement:
         self._private = private
 
     def open(self) -> BinaryIO:
-        """Create the temporary file."""
         return open_fresh(self.temporary, shared=not self._private)
 
     def commit(self, *, durable: bool = True) -> None:
@@ -62,7 +61,6 @@ class Replacement:
         self.temporary.replace(self.target)
 
     def abandon(self) -> None:
-        """Remove the temporary file, if there is one."""
         with contextlib.suppress(OSError):
             self.temporary.unlink()
 

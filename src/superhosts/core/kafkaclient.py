@@ -39,5 +39,4 @@ def with_ports(brokers: str) -> str:
 
 
 def reason_of(error: Any) -> str:
-    """Return the text of an error of the library."""
     return str(error.args[0].str() if error.args and hasattr(error.args[0], "str") else error)

@@ -195,7 +195,6 @@ class Part(NamedTuple):
         return self.direction if not self.contact else "in" if self.direction.endswith("-in") else "out"
 
     def with_contact(self, contact: str) -> Part:
-        """Return the same part with another contact."""
         return self._replace(direction=contact + ("-in" if self.way == "in" else ""))
 
     @property
@@ -244,7 +243,6 @@ class HostFormat(NamedTuple):
 
     @property
     def fields(self) -> list[int]:
-        """The format as files have it."""
         return [self.family, self.prefix, PORT_BITS] if self.port else [self.family, self.prefix]
 
     @property
@@ -314,7 +312,6 @@ class HostFormat(NamedTuple):
 
     @property
     def without_port(self) -> HostFormat:
-        """The format of the same addresses or prefixes without ports."""
         return HostFormat(self.family, self.prefix)
 
     def address(self, number: int) -> int:
@@ -412,7 +409,6 @@ def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
 
 
 def array_to_numbers(column: Addresses) -> list[int]:
-    """Return the hosts of an array as Python integers."""
     if column.ndim == 2:
         return [int(high) << 64 | int(low) for high, low in column]
     return [int(number) for number in column]

@@ -49,7 +49,6 @@ class PrefixTable(NamedTuple):
 
 
 def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
-    """Build the prefix table of one address family."""
     ranges: list[tuple[int, int]] = []
     for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
         shift = 96 if family == 4 else 0

@@ -44,11 +44,9 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How often the work was done."""
         return sum(self.counts)
 
     def add(self, seconds: float) -> None:
-        """Count work that took this long."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
         if self.on_add is not None:
@@ -130,7 +128,6 @@ class Profile:
         return max(stages, key=lambda name: stages[name], default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the profile as an object for JSON."""
         return {
             "seconds": round(self.seconds, 6),
             "bottleneck": self.bottleneck(),
@@ -227,7 +224,6 @@ class Stopwatch:
         return Profile(self._before + self._clock() - self._began, threads)
 
     def record(self) -> _Record:
-        """Return the record of the calling thread."""
         record: _Record | None = getattr(self._mine, "record", None)
         if record is None:
             record = self._mine.record = _Record(threading.current_thread().name)

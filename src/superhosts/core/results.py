@@ -58,31 +58,20 @@ class Origin(NamedTuple):
     detector: str = ""
 
 
-class TableColumns(NamedTuple):
-    """The rows of a result as arrays."""
-
-    window: Window | None
-    origins: tuple[Origin, ...]
-    which: NDArray[np.uint8] | None  # the origin of each row; None if there is one
-    hosts: Addresses
-    peers: NDArray[np.int64]
-    peers_low: NDArray[np.int64]
-    peers_high: NDArray[np.int64]
-    saturated: NDArray[np.bool_]
-    exact: NDArray[np.bool_]
-
-
-def to_arrow(columns: dict[str, list[Any]] | TableColumns) -> Any:
-    """Return a pyarrow Table of a result, or of columns as lists.
-
-    Of lists, those of host rows have fixed types, too; the types of other tables follow their values.
-    """
+def _import_arrow() -> Any:
     try:
-        import pyarrow as pa
+        import pyarrow
     except ImportError as error:
         raise MissingExtraError("Arrow output", "tables") from error
-    if isinstance(columns, TableColumns):
-        return _result_table(columns, pa)
+    return pyarrow
+
+
+def to_arrow(columns: dict[str, list[Any]]) -> Any:
+    """Return a pyarrow Table of columns as lists.
+
+    Those of host rows have fixed types; the types of other tables follow their values.
+    """
+    pa = _import_arrow()
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
@@ -96,89 +85,13 @@ def to_arrow(columns: dict[str, list[Any]] | TableColumns) -> Any:
     return pa.table(columns, schema=schema)
 
 
-def to_polars(columns: dict[str, list[Any]] | TableColumns) -> Any:
-    """Return a Polars DataFrame of result columns."""
-    try:
-        import polars as pl
-    except ImportError as error:
-        raise MissingExtraError("Polars output", "tables") from error
-    return pl.from_arrow(to_arrow(columns))
-
-
-def to_pandas(columns: dict[str, list[Any]] | TableColumns) -> Any:
-    """Return a pandas DataFrame of result columns."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError("pandas output", "tables") from error
-    # Nullable integers of pandas stay whole numbers even when some are missing.
-    nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
-    return to_arrow(columns).to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
-
-
-def _result_table(columns: TableColumns, pa: Any) -> Any:
-    rows, moment, numbers = len(columns.peers), pa.timestamp("ns", "UTC"), has_numbers(columns.origins)
-    which = np.zeros(rows, np.uint8) if columns.which is None else columns.which
-
-    def of_origin(values: list[Any], kind: Any) -> Any:
-        return pa.array(values, kind).take(pa.array(which))
-
-    start, end = columns.window if columns.window and columns.window.is_timed else (None, None)
-    hosts = _host_values(columns, which)
-    parts = [origin.part for origin in columns.origins]
-    unknown = columns.saturated | (columns.peers_high == np.iinfo(np.int64).max)
-    values = (
-        pa.repeat(pa.scalar(start, moment), rows),
-        pa.repeat(pa.scalar(end, moment), rows),
-        pa.array(hosts, pa.int64()) if numbers else _text_column(hosts, pa),
-        of_origin([part.columns[0] for part in parts], pa.int8()),
-        of_origin([part.side for part in parts], pa.string()),
-        of_origin([part.direction for part in parts], pa.string()),
-        pa.array(columns.peers, pa.int64(), mask=columns.saturated),
-        pa.array(columns.peers_low, pa.int64()),
-        pa.array(columns.peers_high, pa.int64(), mask=unknown),
-        pa.array(columns.exact, pa.bool_()),
-        pa.array(columns.saturated, pa.bool_()),
-        of_origin([origin.detector for origin in columns.origins], pa.string()),
-    )
-    return pa.table(dict(zip(COLUMNS, values, strict=True)))
-
-
-def has_numbers(origins: tuple[Origin, ...]) -> bool:
-    """Return True if hosts are plain integers, not addresses or names."""
-    return bool(origins) and all(origin.format.keys == "int64" for origin in origins)
-
-
-class _Texts(NamedTuple):
-    """Texts as Arrow stores them: all bytes, and the place where each begins."""
-
-    data: NDArray[np.uint8]
-    offsets: NDArray[np.int32]
-
-
-def _host_values(columns: TableColumns, which: NDArray[np.uint8]) -> list[Any] | _Texts:
-    """Return the hosts as text, or as integers."""
-    formats = [origin.format for origin in columns.origins]
-    if columns.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
-        return _ipv4_texts(columns.hosts)
-    numbers = array_to_numbers(columns.hosts)
-    return [plain_host(formats[i].to_host(number)) for i, number in zip(which.tolist(), numbers, strict=True)]
-
-
 def plain_host(host: Any) -> Any:
     """Return a host as rows hold it: text, or an integer if hosts are plain integers."""
     return host if isinstance(host, int) else str(host)
 
 
-def _text_column(hosts: list[Any] | _Texts, pa: Any) -> Any:
-    if not isinstance(hosts, _Texts):
-        return pa.array(hosts, pa.string())
-    buffers = [None, pa.py_buffer(hosts.offsets), pa.py_buffer(hosts.data)]
-    return pa.Array.from_buffers(pa.string(), len(hosts.offsets) - 1, buffers)
-
-
-def _ipv4_texts(hosts: NDArray[Any]) -> _Texts:
-    """Return IPv4 addresses as text, for a million of them in a moment.
+def _ipv4_texts(hosts: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return IPv4 addresses as Arrow stores text: all bytes, and the place where each begins; a million in a moment.
 
     Every address is written with three digits and a dot for each octet; leading zeros and the last dot are left out.
     """
@@ -192,7 +105,7 @@ def _ipv4_texts(hosts: NDArray[Any]) -> _Texts:
     kept[:, 3, 3] = False
     offsets = np.zeros(len(hosts) + 1, np.int32)
     np.cumsum(kept.reshape(-1, 16).sum(axis=1), out=offsets[1:])
-    return _Texts(digits[kept], offsets)
+    return digits[kept], offsets
 
 
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
@@ -324,7 +237,6 @@ class SuperHosts:
         return whole
 
     def _renumbered(self, origins: list[Origin]) -> NDArray[np.uint8]:
-        """Return the origin of each row as its index in `origins`."""
         numbers = np.array([origins.index(origin) for origin in self._origins], np.uint8)
         return np.full(len(self), numbers[0]) if self._which is None else numbers[self._which]
 
@@ -466,7 +378,6 @@ class SuperHosts:
         return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
 
     def _take(self, order: NDArray[np.intp]) -> None:
-        """Put the rows into another order."""
         self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact = (
             column[order] for column in self._columns()
         )
@@ -474,13 +385,11 @@ class SuperHosts:
             self._which = self._which[order]
 
     def _row_origins(self) -> list[Origin]:
-        """Return the origin of each row."""
         if self._which is None:
             return [self._origins[0]] * len(self)
         return [self._origins[i] for i in self._which.tolist()]
 
     def _hosts(self) -> list[Host]:
-        """Return the hosts of all rows as objects."""
         numbers = array_to_numbers(self.hosts)
         return [origin.format.to_host(number) for number, origin in zip(numbers, self._row_origins(), strict=True)]
 
@@ -494,33 +403,62 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        return to_arrow(self._table_columns())
+        pa = _import_arrow()
+        moment = pa.timestamp("ns", "UTC")
+        which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
+
+        def of_origin(values: list[Any], kind: Any) -> Any:
+            return pa.array(values, kind).take(which)
+
+        start, end = self.window if self.window and self.window.is_timed else (None, None)
+        parts = [origin.part for origin in self._origins]
+        unknown = self.saturated | (self.peers_high == UNBOUNDED)
+        values = (
+            pa.repeat(pa.scalar(start, moment), len(self)),
+            pa.repeat(pa.scalar(end, moment), len(self)),
+            self._arrow_hosts(pa),
+            of_origin([part.columns[0] for part in parts], pa.int8()),
+            of_origin([part.side for part in parts], pa.string()),
+            of_origin([part.direction for part in parts], pa.string()),
+            pa.array(self.peers, pa.int64(), mask=self.saturated),
+            pa.array(self.peers_low, pa.int64()),
+            pa.array(self.peers_high, pa.int64(), mask=unknown),
+            pa.array(self.exact, pa.bool_()),
+            pa.array(self.saturated, pa.bool_()),
+            of_origin([origin.detector for origin in self._origins], pa.string()),
+        )
+        return pa.table(dict(zip(COLUMNS, values, strict=True)))
+
+    def _arrow_hosts(self, pa: Any) -> Any:
+        """Return the hosts as text, or as integers if all are plain integers."""
+        formats = [origin.format for origin in self._origins]
+        if self.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
+            data, offsets = _ipv4_texts(self.hosts)
+            return pa.Array.from_buffers(pa.string(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        kind = pa.int64() if all(format.keys == "int64" for format in formats) else pa.string()
+        return pa.array(map(plain_host, self._hosts()), kind)
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        return to_polars(self._table_columns())
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingExtraError("Polars output", "tables") from error
+        return pl.from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame, with nullable integers."""
-        return to_pandas(self._table_columns())
+        """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError("pandas output", "tables") from error
+        nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
+        return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the table as a stream of the Arrow PyCapsule interface, which other libraries read."""
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
-
-    def _table_columns(self) -> TableColumns:
-        return TableColumns(
-            self.window,
-            self._origins,
-            self._which,
-            self.hosts,
-            self.peers,
-            self.peers_low,
-            self.peers_high,
-            self.saturated,
-            self.exact,
-        )
 
     def __repr__(self) -> str:
         return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
@@ -530,7 +468,6 @@ class SuperHosts:
 
 
 def _as_datetime(time: int) -> datetime:
-    """Return a time in nanoseconds since the epoch as a datetime in UTC."""
     return EPOCH + timedelta(microseconds=time // 1000)
 
 
@@ -561,7 +498,6 @@ def _as_words(hosts: Addresses) -> Addresses:
 
 
 def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
-    """Return which hosts are this number."""
     if hosts.ndim == 2:
         high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
         return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
@@ -602,7 +538,6 @@ class Selection(NamedTuple):
         return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
 
     def find(self, searched: Searchable) -> SuperHosts:
-        """Return the hosts that are asked for."""
         return self.search(searched)[0]
 
     def search(self, searched: Searchable) -> tuple[SuperHosts, int]:

@@ -138,13 +138,11 @@ def hash_texts(text: TextColumn, key: TextKey, threads: int = 1) -> Words:
 
 
 def hash_text(text: str | bytes, key: TextKey) -> int:
-    """Return the hash of one text."""
     high, low = hash_texts(text_column([text]), key)[0]
     return int(high) << 64 | int(low)
 
 
 def text_column(texts: Sequence[str | bytes]) -> TextColumn:
-    """Return texts as a column."""
     pieces = [each.encode(errors=SURROGATES) if isinstance(each, str) else bytes(each) for each in texts]
     # Compiled loops have one form for arrays that can be written to, and another for the others.
     data = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
@@ -223,11 +221,9 @@ class TextFormat(HostFormat):
         return TextFormat, (None, self.hosts, self.texts)
 
     def __copy__(self) -> TextFormat:
-        """Return this format: it never changes."""
         return self
 
     def __deepcopy__(self, _memo: Any) -> TextFormat:
-        """Return this format: it never changes."""
         return self
 
     @cached_property
@@ -237,11 +233,9 @@ class TextFormat(HostFormat):
         return {number: text for number, text in pairs if text is not None}
 
     def knows(self, number: int) -> bool:
-        """Return True if the name of this host is known."""
         return number in self.names
 
     def united(self, others: Sequence[HostFormat]) -> HostFormat:
-        """Return a format with the names that others know, too."""
         known = [each for each in others if isinstance(each, TextFormat)]
         if len(known) < 2:
             return self
@@ -250,7 +244,6 @@ class TextFormat(HostFormat):
         )
 
     def to_host(self, number: int) -> str:
-        """Return the name of a host, or what stands for it."""
         found = self.names.get(number)
         return shown_hash(number) if found is None else found
 

@@ -15,7 +15,6 @@ _local = False
 
 
 def shows_local() -> bool:
-    """Return True if times are shown in this machine's time zone."""
     return _local
 
 
@@ -89,7 +88,6 @@ def window_name(window: Window) -> str:
 
 
 def window_span(window: Window | None) -> str:
-    """Return when a window begins and ends, for people."""
     if window is None:
         return "no window"
     return f"{shown_time(window.start)} to {shown_time(window.end)}" if window.is_timed else "rows without times"

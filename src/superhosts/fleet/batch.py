@@ -44,7 +44,7 @@ from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
-from superhosts.output.rows import Row, make_rows
+from superhosts.output.report import Row, make_rows
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings

@@ -31,9 +31,8 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
-from superhosts.output.base import Destination, Report
-from superhosts.output.fanout import Destinations
-from superhosts.output.rows import make_rows
+from superhosts.output.destination import Destination, Destinations
+from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings

@@ -14,8 +14,7 @@ from superhosts.core.results import Selection, SuperHosts, plain_host
 from superhosts.core.text import counted
 from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
-from superhosts.output.base import Report
-from superhosts.output.rows import Row, known_peers, make_rows
+from superhosts.output.report import Report, Row, known_peers, make_rows
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch

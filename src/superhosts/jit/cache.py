@@ -242,7 +242,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         return self._load_overload(signature, target)
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep the machine code for a signature; warn if that cannot be."""
         if self._impl is None:
             warn_not_kept(f"cannot be kept, so every start compiles: {WAY_OUT}")
         elif obstacle := _obstacle(signature, data):
@@ -286,7 +285,6 @@ class _Files:
         self.name = f"{name}.{sys.implementation.cache_tag}"
 
     def load(self, key: Any) -> Any:
-        """Return the machine code that was saved under `key`, or None."""
         if key is None:
             return None
         payload = load_stamped(self._path(key), stamp_of(self.dispatcher))
@@ -305,7 +303,6 @@ class _Files:
         save_stamped(self._path(key), stamp_of(self.dispatcher), dumps((key, code)))
 
     def flush(self) -> None:
-        """Remove all machine code of this function."""
         for path in self._all():
             path.unlink(missing_ok=True)
 
@@ -514,5 +511,4 @@ def _class_name(value: type) -> tuple[str, str]:
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return a digest that identifies some bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST).digest()

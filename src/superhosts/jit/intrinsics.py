@@ -51,7 +51,6 @@ def _store(bits: int) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte_at(_context: Any, _address: Any) -> Any:
-    """Return the byte at an address."""
     return signature(int64, int64), _load(8)
 
 
@@ -63,19 +62,16 @@ def word_at(_context: Any, _address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def number_at(_context: Any, _address: Any) -> Any:
-    """Return the int64 at an address."""
     return signature(int64, int64), _load(64)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def set_byte(_context: Any, _address: Any, _value: Any) -> Any:
-    """Write a byte."""
     return signature(void, int64, int64), _store(8)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def set_number(_context: Any, _address: Any, _value: Any) -> Any:
-    """Write an int64."""
     return signature(void, int64, int64), _store(64)
 
 
@@ -224,7 +220,6 @@ def store_places(_context: Any, hosts: Any, pairs: Any, first: Any, places: Any,
 if is_switched_off():  # Plain Python reads memory through ctypes.
 
     def byte_at(address: int) -> int:
-        """Return the byte at an address."""
         return ctypes.c_uint8.from_address(int(address)).value
 
     def word_at(address: int) -> np.uint64:
@@ -232,15 +227,12 @@ if is_switched_off():  # Plain Python reads memory through ctypes.
         return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
     def number_at(address: int) -> int:
-        """Return the int64 at an address."""
         return ctypes.c_int64.from_address(int(address)).value
 
     def set_byte(address: int, value: int) -> None:
-        """Write a byte."""
         ctypes.c_uint8.from_address(int(address)).value = value
 
     def set_number(address: int, value: int) -> None:
-        """Write an int64."""
         ctypes.c_int64.from_address(int(address)).value = value
 
     def fence() -> None:

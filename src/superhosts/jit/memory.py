@@ -39,7 +39,6 @@ def is_out_of_memory() -> bool:
 
 
 def memory_used(proc: Path = PROC) -> int:
-    """Return the resident memory of this process in bytes."""
     try:
         return int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # not Linux
@@ -47,7 +46,6 @@ def memory_used(proc: Path = PROC) -> int:
 
 
 def _group_limits(proc: Path) -> Iterator[int]:
-    """Yield the memory limits of the process's control groups."""
     for file in _limit_files(proc):
         for line in _lines(file):
             if line.isdecimal():  # "max" means no limit.

@@ -13,7 +13,7 @@ import numpy as np
 from superhosts.core.text import counted, printable
 from superhosts.core.times import shown_row_time, shows_local
 from superhosts.lab.drawing import OKABE_ITO, Note, caption, draw, series_look, show_thousands
-from superhosts.output.rows import Row, known_peers
+from superhosts.output.report import Row, known_peers
 
 MOST_HOSTS = 40  # of one figure; of more, the largest
 LOG_FROM = 8  # the axis is logarithmic if the largest number is so many times the smallest

@@ -1,23 +1,54 @@
-"""Results of a run that ends: a .jsonl, .csv or .parquet file, which replaces an older one of the same name.
+"""Results in files: .jsonl, .csv, .parquet.
 
-The file is written under a temporary name and renamed when the run has ended: a reader never sees half of it.
+A run that ends replaces a file (`ReplacedFile`): it is written under a temporary name and renamed when the run has
+ended, so a reader never sees half of it. A run without an end appends rows window by window (`AppendedFile`); a crash
+leaves whole lines only. Parquet cannot grow, so a folder gets one file per window, which a later revision of the window
+replaces (`ParquetFolder`). Only their user may read files and folders made by runs without an end.
+
+A service writes each file in a thread of its own (`PatientFile`), so that a full disk blocks neither the run nor other
+destinations. The run waits for a moment, so that rows are in the file when the report counts as done. If the disk is
+full, or a write hangs, the report is put into the file's queue (`delivery.py`), as for destinations that send: on disk
+where there is a folder for it, bounded, with attempts that are repeated after pauses that grow. Later reports follow in
+order.
+
+With a folder, the rows of a report are in a file of lines once, also if the program is killed: `Journal` says what was
+being appended. A service that may hand in a report again after a restart (`DeliveryOptions.once`) may do so: a report
+that the file has, or that waits for it, is left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.files import Replacement, output_errors, replaceable
+from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
+from superhosts.core.pairs import Window
 from superhosts.core.results import to_arrow
+from superhosts.core.times import window_name
 from superhosts.errors import MissingExtraError, OutputError
-from superhosts.output.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
-from superhosts.output.rows import Row
+from superhosts.output.records import NAMES, Batch
+from superhosts.output.report import ADDED_COLUMNS, Report, Row
+from superhosts.output.senders import Address, Sender, TemporaryError
 
-ENDINGS = (".jsonl", ".csv", ".parquet")
+REPLACED = (".jsonl", ".csv", ".parquet")  # endings of files that are replaced
+APPENDED = (".jsonl", ".csv")
+MAX_HEADER = 4096  # bytes of the first line of a .csv file
+RECENT = 64  # reports whose ids are known: a caller that was killed hands in the last one again
+JOURNAL = "journal.json"
+PATIENCE = 2.0  # seconds that the run waits for a report to be written
 
 
 class ReplacedFile(Destination):
@@ -42,7 +73,7 @@ class ReplacedFile(Destination):
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
         """Return True for a file name with a known ending, if the run ends."""
-        return not run.endless and Path(address).suffix.lower() in ENDINGS
+        return not run.endless and Path(address).suffix.lower() in REPLACED
 
     def _write(self, report: Report) -> None:
         """Write rows; those of Parquet wait in memory for the end of the run."""
@@ -81,3 +112,356 @@ def _import_parquet() -> Any:
     except ImportError as error:
         raise MissingExtraError("Parquet output", "tables") from error
     return pyarrow.parquet
+
+
+class ParquetFolder(Destination):
+    """A folder with one Parquet file per window."""
+
+    def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
+        super().__init__(str(address), run)
+        self.folder = Path(address)
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
+        # Report a missing package or permission now, not when the first window closes.
+        ReplacedFile(self.folder / "probe.parquet", run, private=True).abandon()
+
+    @classmethod
+    def recognises(cls, address: str, run: RunKind) -> bool:
+        """Return True for a folder, or a name that may become one, if the run has no end."""
+        return run.endless and (not Path(address).suffix or address.endswith("/") or Path(address).is_dir())
+
+    def _write(self, report: Report) -> None:
+        """Write or replace the window's file."""
+        assert report.window is not None
+        file = ReplacedFile(self.folder / f"{window_name(report.window)}.parquet", self.run, private=True)
+        try:
+            file.write(report)
+            file.close()
+        except BaseException:
+            file.abandon()
+            raise
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of a file: which file, from where, how many, and a digest of them."""
+
+    device: int
+    inode: int
+    start: int
+    length: int
+    digest: str
+
+    def is_of(self, data: bytes) -> bool:
+        """Return True if these are the bytes."""
+        return len(data) == self.length and digest_of(data) == self.digest
+
+
+def digest_of(data: bytes) -> str:
+    """Return a digest of bytes that are appended."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class AppendedFile(Destination):
+    """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first.
+
+    A .csv file keeps the columns in its header, even if an earlier version wrote it and new rows have more columns, or
+    if it was written with names or patterns and new rows have none.
+    """
+
+    def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
+        super().__init__(str(address), run)
+        self.path = Path(address)
+        self._columns = run.columns
+        self.before_append: Callable[[Span], None] = lambda _span: None  # told what is about to be appended, and where
+        self._file = self._open()
+
+    @classmethod
+    def recognises(cls, address: str, run: RunKind) -> bool:
+        """Return True for a file name with a known ending, if the run has no end."""
+        return run.endless and Path(address).suffix.lower() in APPENDED
+
+    def _open(self) -> io.FileIO:
+        with output_errors(self.path):
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
+                raise OutputError(f"{self.path}: rows are appended to plain files only; redirect standard output here")
+            file = io.FileIO(handle, "a+")
+            self._columns = self._columns_in(file)  # first, because a file that is not ours must not be changed
+            _remove_incomplete_line(file)
+        return file
+
+    def _columns_in(self, file: io.FileIO) -> tuple[str, ...]:
+        """Return the columns that a .csv file has; those of the run if it is new or has only a part of a line."""
+        file.seek(0)
+        header = file.read(MAX_HEADER) or b""
+        if self.path.suffix.lower() != ".csv" or (b"\n" not in header and len(header) < MAX_HEADER):
+            return self.run.columns
+        columns = tuple(header.split(b"\n")[0].decode("utf-8", "replace").split(","))
+        own = set(columns) & set(self.run.columns)
+        if not own or set(columns) - own - set(ADDED_COLUMNS):
+            file.close()
+            raise OutputError(f"{self.path}: its first line is not a header of result rows; move this file away")
+        return columns
+
+    def reopen(self) -> None:
+        """Continue in the file that has this name now: another program has moved the old one away."""
+        old, self._file = self._file, self._open()
+        old.close()
+
+    def _is_moved(self) -> bool:
+        """Return True if another file, or none, has this name now."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return True
+        return not os.path.samestat(there, os.fstat(self._file.fileno()))
+
+    def _write(self, report: Report) -> None:
+        """Append rows and flush them to disk (fsync); if the disk is full, append none of them.
+
+        A file that was moved away (logrotate) is left alone, also without a signal; one that was emptied (copytruncate)
+        begins again, as rows are always written to its end.
+        """
+        with output_errors(self.path):
+            if self._is_moved():
+                self.reopen()
+        text = io.StringIO()
+        end = self._file.seek(0, os.SEEK_END)
+        if end == 0 and self.run.optional:
+            if not report.rows:
+                return  # The first row tells which columns the file has.
+            self._columns = self.run.columns_of(report.rows)
+        if self.path.suffix.lower() == ".csv":
+            Csv(text, self._columns, header=end == 0).write(report.rows)
+        else:
+            JsonLines(text).write(report.rows)
+        data = text.getvalue().encode()
+        left = memoryview(data)
+        with output_errors(self.path):
+            if data:
+                there = os.fstat(self._file.fileno())
+                self.before_append(Span(there.st_dev, there.st_ino, end, len(data), digest_of(data)))
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    if os.fstat(self._file.fileno()).st_size > end:  # not if it was emptied meanwhile
+                        self._file.truncate(end)  # the report is written again when there is room
+                raise
+
+    def has(self, span: Span) -> bool:
+        """Return True if the file has these bytes at their place."""
+        if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
+            return False
+        with output_errors(self.path):
+            return span.is_of(os.pread(self._file.fileno(), span.length, span.start))
+
+    def undo(self, span: Span) -> None:
+        """Remove the part of these bytes that was written before the program was killed."""
+        with output_errors(self.path):
+            size = os.fstat(self._file.fileno()).st_size
+            if self._is_file_of(span) and span.start < size < span.start + span.length:
+                self._file.truncate(span.start)
+
+    def _is_file_of(self, span: Span) -> bool:
+        there = os.fstat(self._file.fileno())
+        return (there.st_dev, there.st_ino) == (span.device, span.inode)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _remove_incomplete_line(file: io.FileIO) -> None:
+    """Truncate a file after its last newline."""
+    end = file.seek(0, os.SEEK_END)
+    place = end
+    while place:
+        step = min(place, 4096)
+        file.seek(place - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            place += newline + 1 - step
+            break
+        place -= step
+    if place != end:
+        file.truncate(place)
+
+
+class Journal:
+    """The last append to a file, and the ids of the last reports, noted durably before each append.
+
+    If the bytes are there after a restart, the report is in the file; if only a part of them is, that part is removed,
+    and the report is appended again. So the rows of a report are in the file once, whenever the program is killed.
+    Without a folder the journal is in memory, and ends with the run.
+    """
+
+    def __init__(self, folder: Path | None, say: Callable[[str], None]) -> None:
+        self._path = None if folder is None else folder / JOURNAL
+        self.recent: deque[str] = deque(maxlen=RECENT)
+        self.last: tuple[str, Span] | None = None  # the id of the report that was appended last, and where
+        found = None if self._path is None else read_state(self._path, _is_journal, say)
+        if found is not None:
+            self.recent.extend(found["recent"])
+            self.last = found["id"], Span(**found["span"])
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Remember reports. They are on disk when the next one is appended, or in the queue until then."""
+        self.recent.extend(each for each in ids if each not in self.recent)
+
+    def begin(self, report: str, span: Span) -> None:
+        """Note durably that a report is about to be appended."""
+        self.last = report, span
+        if self._path is not None:
+            write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
+
+
+def _is_journal(content: Any) -> bool:
+    """Return True if the content of a file is a journal."""
+    if not isinstance(content, dict) or not isinstance(content.get("id"), str):
+        return False
+    recent, span = content.get("recent"), content.get("span")
+    if not isinstance(recent, list) or not all(isinstance(each, str) for each in recent):
+        return False
+    kinds = {"device": int, "inode": int, "start": int, "length": int, "digest": str}
+    return isinstance(span, dict) and {name: type(value) for name, value in span.items()} == kinds
+
+
+@dataclass(frozen=True)
+class FileBatch(Batch):
+    """The rows of one report; `span`: when its window begins and ends, in nanoseconds."""
+
+    span: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, report: Report) -> FileBatch:
+        """Return the rows of a report. The same report has the same id, also if more names of its hosts are known."""
+        span = None if report.window is None else (report.window.start, report.window.end)
+        rows = [dict(row) for row in report.rows]
+        plain = [{name: value for name, value in row.items() if name not in NAMES} for row in rows]
+        about = json.dumps([span, report.revision, plain], default=str).encode()
+        return cls(digest_of(about), rows, revision=report.revision, span=span)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the batch as a dictionary that JSON can hold; its rows are many, and not copied."""
+        return dict(vars(self))
+
+    @property
+    def report(self) -> Report:
+        """The report again."""
+        window = None if self.span is None else Window(*self.span)
+        return Report(rows=self.records, window=window, revision=self.revision)
+
+
+@dataclass(frozen=True)
+class _FileAddress(Address):
+    """The absolute path of a file or folder; messages show it as it was given."""
+
+    given: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The address for messages and the status."""
+        return self.given
+
+
+class _Writer(Sender):
+    """Writes reports to a file or folder."""
+
+    def __init__(self, inner: Destination, path: Path) -> None:
+        super().__init__(_FileAddress(str(path.absolute()), "file", given=inner.name))
+        self.inner = inner
+        self.journal = Journal(None, print)  # until the queue's folder is held
+        self._lock = threading.Lock()  # held while the file is written
+        self._reopens = False  # once it is not being written
+        self._id = ""
+        if isinstance(inner, AppendedFile):
+            inner.before_append = self._begin
+
+    def deliver(self, batch: Batch) -> None:
+        """Write a report."""
+        assert isinstance(batch, FileBatch)
+        with self._lock:
+            self._id = batch.id
+            try:
+                if self._reopens:
+                    self.inner.reopen()
+                    self._reopens = False
+                self.inner.write(batch.report)
+            except OutputError as error:
+                raise TemporaryError(str(error).removeprefix(f"{self.inner.name}: ")) from error
+
+    def _begin(self, span: Span) -> None:
+        self.journal.begin(self._id, span)
+
+    def reopen(self) -> None:
+        """Open the file again: at once, or after the write that is under way."""
+        self._reopens = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self.inner.reopen()
+                self._reopens = False
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.inner.close()
+
+
+class PatientFile(Delivery):
+    """Writes to a growing file or folder in a thread of its own; what cannot be written waits in a queue."""
+
+    batches = FileBatch
+
+    def __init__(self, inner: Destination, path: Path, options: DeliveryOptions, *, patience: float = PATIENCE) -> None:
+        self.inner = inner
+        self._writer, self._patience, self._once = _Writer(inner, path), patience, options.once
+        try:
+            super().__init__(self._writer, inner.run, options)
+        except BaseException:
+            inner.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Finish or undo the append that a killed run had begun."""
+        self.kind = self.inner.kind
+        journal = self._writer.journal = Journal(self._outbox.folder, self._say)
+        journal.add(self._outbox.last_ids(RECENT))
+        if journal.last is None or not isinstance(self.inner, AppendedFile):
+            return
+        report, span = journal.last
+        if not self.inner.has(span):
+            self.inner.undo(span)
+            if report in journal.recent and report not in self._outbox.last_ids(RECENT):
+                journal.recent.remove(report)  # the caller hands it in again
+            return
+        taken = self._outbox.take(0) if len(self._outbox) else None
+        if taken is not None and taken[1].id == report:
+            self._outbox.remove(taken[0])
+        elif taken is not None:
+            self._outbox.release()
+
+    def _write(self, report: Report) -> None:
+        batch = FileBatch.of(report)
+        recent = self._writer.journal.recent
+        if self._once and batch.id in recent:
+            return
+        self._writer.journal.add([batch.id])
+        if len(self._outbox):  # it is behind: the run does not wait for it
+            self.send(batch)
+        else:
+            self._outbox.offer(batch, self._patience)
+            self._tell_losses()
+
+    def reopen(self) -> None:
+        """Open the file again, and try at once."""
+        super().reopen()
+        self._writer.reopen()

@@ -6,15 +6,20 @@ too wide, the column of intervals is left out; sites of a hub go to lines of the
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from string import ascii_uppercase
+from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 from superhosts.core.text import at_least, printable
-from superhosts.core.times import shows_local
-from superhosts.output.rows import Row
+from superhosts.core.times import shown_row_time, shows_local, window_cell
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.report import Report, Row, known_peers
 
 NAMED = 4  # sites that a table names per host
 GAP = 2  # spaces between two columns
@@ -169,3 +174,177 @@ def interval_words(low: int, high: int | None, *, is_exact: bool) -> str:
     if is_exact:
         return "exact"
     return "saturated" if high is None else f"{low:,} – {high:,}"
+
+
+class OutputConsole(Console):
+    """A console for standard output that prints text unchanged: no emoji for `:b:` in an IPv6 address, no markup.
+
+    Names of files and sites are not trusted: control characters are escaped.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(file=stream, soft_wrap=True, emoji=False, markup=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Convert a string, such as a cell or a title, to text, line by line."""
+        lines = (printable(line, most=len(line)) for line in text.split("\n"))
+        return super().render_str("\n".join(lines), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Leave the error to the command line, which then exits with status 0."""
+        raise  # the error that rich is handling when it calls this
+
+
+def width_of(console: Console) -> int | None:
+    """Return the width that lines should fit into; None if the output is not a terminal and COLUMNS is not set."""
+    return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdigit() else None
+
+
+class Terminal:
+    """Prints reports as tables."""
+
+    def __init__(self, console: Console, run: RunKind = RUN_THAT_ENDS) -> None:
+        self._console = console
+        self._width = width_of(console)
+        self._varying = run.varying
+        self._many = True if run.endless else run.many_windows
+        self._first: Report | None = None  # waits for the second one
+        self._columns = Columns(window=True)  # of the table of many windows, so far
+        self._widths: Widths = EXPECTED  # of the same
+        self._headed: Columns | None = None  # columns that the last header names
+
+    def write(self, report: Report) -> None:
+        """Print the report of one window; the first one waits if there may be others."""
+        if self._many is None and self._first is None:
+            self._first = report
+            return
+        if self._first is not None:
+            first, self._first, self._many = self._first, None, True
+            self._print_window(first)
+        self._print_window(report)
+
+    def close(self) -> None:
+        """Print the report that waits."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._print_window(first)
+
+    def _print_window(self, report: Report) -> None:
+        rows = list(report.rows)
+        if not self._many:
+            self._print_alone(report, rows)
+        elif rows:
+            self._print_among_others(report, rows)
+        else:
+            self._print(_note(report))
+
+    def _print_alone(self, report: Report, rows: list[Row]) -> None:
+        """Print a table under a heading; without rows, the heading alone."""
+        heading = _plain(report.heading)
+        if not rows:
+            self._print(heading)
+            return
+        columns = columns_of(rows, self._varying)
+        table = [cells_of(row, "", columns) for row in rows]
+        widths = widths_of(table, {})
+        if columns.interval and self._is_too_wide(widths):
+            table = [without_interval(row, cells) for row, cells in zip(rows, table, strict=True)]
+            widths = widths_of(table, {})
+        self._print(heading, _bold(header_line(widths, columns)), *self._lines(rows, table, widths), "")
+
+    def _print_among_others(self, report: Report, rows: list[Row]) -> None:
+        """Print the rows of a window in the table of all windows, and before them what they do not say."""
+        columns = self._columns.united(columns_of(rows, self._varying))
+        window = window_cell(report.window)
+        table = [cells_of(row, window, columns) for row in rows]
+        widths = widths_of(table, self._widths)
+        if self._is_too_wide(widths):
+            self._many = False
+            self._print_alone(report, rows)
+            return
+        note = [_note(report)] if report.is_incomplete or report.notes else []
+        head = [] if columns == self._headed else [_bold(header_line(widths, columns))]
+        space = [""] if head and self._headed else []
+        self._print(*space, *head, *note, *self._lines(rows, table, widths))
+        # Only now: a write that failed changes nothing.
+        self._columns, self._widths, self._headed = columns, {**self._widths, **widths}, columns
+
+    def _is_too_wide(self, widths: Widths) -> bool:
+        return self._width is not None and total_width(widths) > self._width
+
+    def _lines(self, rows: Sequence[Row], table: Sequence[dict[str, str]], widths: Widths) -> list[str]:
+        return [
+            line for row, cells in zip(rows, table, strict=True) for line in body_lines(row, cells, widths, self._width)
+        ]
+
+    def _print(self, *lines: str | Text) -> None:
+        """Print lines in one piece."""
+        self._console.print(Text("\n").join(Text(line) if isinstance(line, str) else line for line in lines))
+
+
+def _bold(line: str) -> Text:
+    return Text(line, style="bold")
+
+
+def _note(report: Report) -> str:
+    """Return what the rows of a window do not say, as a line of the table of all windows."""
+    title = [] if report.rows and not report.is_incomplete else [report.title]
+    notes = [f"({note})" for note in report.notes]
+    return f"{window_cell(report.window)}  {_plain(' '.join([*title, *notes]))}"
+
+
+def _plain(text: str) -> str:
+    """Return untrusted text as one line."""
+    return printable(text, most=len(text))
+
+
+MOST = 40  # characters of the longest bar
+LEAST = 5  # characters for which a bar is worth its place
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+
+
+def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row]) -> None:
+    """Print rows of windows and sites with bars, then the unions. Of several sites, each has a letter and a colour."""
+    sites = sorted({row["site"] for row in rows})
+    letters = {site: ascii_uppercase[number % 26] if sites[1:] else "█" for number, site in enumerate(sites)}
+    colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
+    with_part = len({(row["side"], row["direction"]) for row in (*rows, *unions)}) > 1
+    most = max(1, *map(known_peers, rows))
+    cells = [_cells(row, shown_row_time(row["window_start"] or "no window"), row["site"], with_part) for row in rows]
+    cells += [_cells(row, "union", "", with_part) for row in unions]
+    lines = _aligned(cells)
+    longest = _longest_bar(console, lines)
+    for row, line in zip(rows, lines, strict=False):
+        peers = known_peers(row)
+        length = max(int(peers > 0), round(longest * peers / most)) if longest else 0
+        bar = Text(letters[row["site"]] * length, style=colours[row["site"]])
+        console.print(Text(line + "  " if length else line) + bar, highlight=False)
+    for line in lines[len(rows) :]:
+        console.print(line, highlight=False)
+    if len(sites) > 1:
+        console.print(", ".join(f"{letters[site]} {site or 'no site'}" for site in sites), highlight=False)
+
+
+def _longest_bar(console: Console, lines: list[str]) -> int:
+    """Return the length of the longest bar: what the lines leave of the width, or none."""
+    width = width_of(console)
+    room = MOST if width is None else min(MOST, width - 2 - max(map(cell_len, lines)))
+    return room if room >= LEAST else 0
+
+
+def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
+    part = [f"{row['side']} {row['direction']}"] if with_part else []
+    return [window, printable(site), *part, peers_text(row), interval(row)]
+
+
+def _aligned(cells: list[list[str]]) -> list[str]:
+    """Align cells in columns; the last two are numbers, aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numbers = len(widths) - 2
+    return [
+        "  ".join(
+            text.rjust(w) if i >= numbers else text.ljust(w)
+            for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    ]

@@ -52,10 +52,9 @@ from superhosts.sources.input import (
     read_head,
     without_compression,
 )
-from superhosts.sources.tables.base import TableFormat
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
-from superhosts.sources.tables.packets import RowPackets
+from superhosts.sources.tables.source import RowPackets, TableFormat
 
 _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files

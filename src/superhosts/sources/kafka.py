@@ -48,15 +48,27 @@ from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
 from superhosts.sources.base import PLAIN, Scheme, Source, SourceCounters, Wants
-from superhosts.sources.tables.base import NO_TIME
-from superhosts.sources.tables.claims import ICMP_NOWHERE, RECORD
-from superhosts.sources.tables.detailcolumns import combine_columns, details_of_columns, of_integers, of_texts
-from superhosts.sources.tables.detailfields import DetailFields, details_of
-from superhosts.sources.tables.detailvalues import DPORT, FLAGS, ICMP_TYPE, PROTO, SPORT, VALUES, make_codes
+from superhosts.sources.tables.details import (
+    DPORT,
+    FLAGS,
+    ICMP_TYPE,
+    PROTO,
+    SPORT,
+    VALUES,
+    DetailFields,
+    combine_columns,
+    details_of,
+    details_of_columns,
+    make_codes,
+    of_integers,
+    of_texts,
+)
+from superhosts.sources.tables.knownlogs import CSV, RECORD
 from superhosts.sources.tables.mapping import Column, resolve, usual_details
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary_loops import BIG, MISSING, Places, read_addresses
-from superhosts.sources.tables.times import factor_of, parse_time, scale_integers
+from superhosts.sources.tables.rowbinary import BIG, MISSING, read_addresses
+from superhosts.sources.tables.textscan import Places
+from superhosts.sources.tables.times import NO_TIME, parse_times, scale_integers
 
 ICMP_TYPES = ("icmp_type", "icmptype", "icmpv4type")  # names of a field, in lower case
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # how a field is written
@@ -80,7 +92,7 @@ class Fields(NamedTuple):
 
 
 GOFLOW2 = Fields(6, 7, 111, 110, delimited=True, proto=20, sport=21, dport=22, flags=26, icmp_type=31)
-_RECORDS = make_codes({}, {}, claim=RECORD, icmp_place=ICMP_NOWHERE, has_hex_flags=False)
+_RECORDS = make_codes(CSV, RECORD)
 
 
 class Records(NamedTuple):
@@ -240,7 +252,7 @@ class JsonRecords:
         """Return the records of messages."""
         ends: list[bytes] = []
         records: list[dict[str, object]] = []
-        times = np.full(len(messages), NO_TIME, np.int64)
+        times: list[bytes | None] = [None] * len(messages)
         for number, message in enumerate(messages):
             try:
                 record = json.loads(message)
@@ -254,13 +266,16 @@ class JsonRecords:
             src, dst, time = found
             ends += [str(src).encode("utf-8", "replace"), str(dst).encode("utf-8", "replace")]
             if time is not None and self._time is not None:
-                times[number] = parse_time(str(time), factor_of(self._time.unit))
+                times[number] = str(time).encode("utf-8", "replace")
         offsets = np.zeros(len(ends) + 1, np.int64)
         np.cumsum([len(text) for text in ends], out=offsets[1:])
         kinds, words = parse_text(np.frombuffer(bytearray(b"".join(ends)), np.uint8), offsets)
         src_column = AddressColumn(kinds[::2].copy(), words[::2].copy())
         details = self._read_details(records) if self._options.details else None
-        return Records(src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), times, details)
+        unit = "" if self._time is None else self._time.unit
+        return Records(
+            src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), parse_times(times, unit), details
+        )
 
     def _read_details(self, records: Sequence[dict[str, object]]) -> Details:
         fields = self._details

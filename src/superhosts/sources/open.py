@@ -21,9 +21,8 @@ from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import PLAIN, FileFormat, Scheme, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
-from superhosts.sources.exports.hints import advice, exports_in
-from superhosts.sources.exports.kinds import NETFLOW, SFLOW, open_export_file
-from superhosts.sources.exports.splitting import recognise_exports
+from superhosts.sources.exports import NETFLOW, SFLOW, open_export_file
+from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import STANDARD_INPUT, Input

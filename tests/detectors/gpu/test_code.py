@@ -14,7 +14,7 @@ import pytest
 from hostgpu import host_gpu
 from superhosts.core.hashing import make_key
 from superhosts.detectors.gpu import driver
-from superhosts.detectors.gpu.code import MOST_FILES, Kernel, kind_of
+from superhosts.detectors.gpu.launch import MOST_FILES, Kernel, kind_of
 from superhosts.jit import compilation
 
 FACTOR = 3
@@ -153,7 +153,7 @@ from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
 from superhosts.lab.rivals import dcds_cuda as dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
 from superhosts.lab.rivals import gse_cuda as gse
-from superhosts.detectors.gpu import code, kernels
+from superhosts.detectors.gpu import kernels, launch
 from superhosts.detectors.gpu.launch import ON_GPU
 
 geometry = Geometry(32, 1, 3, 6, 5, 1, 0, giants=1)
@@ -180,7 +180,7 @@ made = [
 ]
 assert len({stamp_of(each.function) for each in made}) == len(made)
 print([name for name in sys.modules if name == "cupy" or name.startswith("numba.cuda")])
-copies = [code.with_meaning(each.function) for each in made]
+copies = [launch.bind_cuda_names(each.function) for each in made]
 from numba import cuda as numba_cuda
 from numba.cuda.dispatcher import CUDADispatcher
 assert all(copy.__globals__["cuda"] is numba_cuda for copy in copies)

@@ -20,7 +20,7 @@ from sketch.evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizon
 from sketch.evidence.test_sampling import SECRET, batch_of
 from superhosts.core import pairs as said
 from superhosts.errors import UsageError
-from superhosts.output.rows import COLUMNS
+from superhosts.output.report import COLUMNS
 from superhosts.pipeline import builder as building
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings

@@ -13,10 +13,8 @@ import pytest
 
 import exports as e
 from needs import needed
-from superhosts.sources.exports.budget import BURST, BURST_EACH, Budget
-from superhosts.sources.exports.held import Held, HeldSet
-from superhosts.sources.exports.registry import Limits, Registry, StreamKey
-from superhosts.sources.exports.state import TemplateFile
+from superhosts.sources.exports.collector import BURST, BURST_EACH, Budget, Held, HeldSet
+from superhosts.sources.exports.registry import Limits, Registry, StreamKey, TemplateFile
 from traffic import NOON, talk, write
 
 ENDS = e.address("10.0.0.1") + e.address("10.0.0.2")

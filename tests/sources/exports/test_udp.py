@@ -20,11 +20,9 @@ import exports as e
 from commands import Run
 from processes import Node, ending, free_port
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.exports import receiving
 from superhosts.sources.exports import udp as product
-from superhosts.sources.exports.listening import Listening, parse_listening
-from superhosts.sources.exports.state import state_folder
-from superhosts.sources.exports.udp import UdpSource
+from superhosts.sources.exports.registry import state_folder
+from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
 from superhosts.sources.open import open_input
 from udp import send, wait_listening, wait_received, waiting_bytes
 from waiting import wait_for
@@ -129,15 +127,15 @@ def test_everything_that_waits_is_read_if_the_stop_comes_while_loops_are_compile
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first call that receives lasts longer than a stopped source may go on to read."""
-    clock = [0.0]
+    clock, receive = [0.0], product.receive
 
     def slow_at_first(*arguments: Any) -> int:
         clock[0] += 0 if clock[0] else 60
-        return receiving.receive(*arguments)
+        return receive(*arguments)
 
     monkeypatch.setattr(product, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(product, "receive", slow_at_first)
-    monkeypatch.setattr(receiving, "BATCH_DATAGRAMS", 4)
+    monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
     port = free_port()
     source = open_input(f"netflow://127.0.0.1:{port}")
     send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))

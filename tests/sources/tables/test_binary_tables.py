@@ -315,7 +315,7 @@ def test_thousands_of_columns(save: Any) -> None:
 
 
 def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
-    from superhosts.sources.tables.arrowcolumns import addresses_of
+    from superhosts.sources.tables.arrow import addresses_of
 
     array = pa.array(numbers(SOURCES), pa.uint32())
     column = addresses_of(array, "src", "x")

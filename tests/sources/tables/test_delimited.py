@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from hypothesis import strategies as st
 import naive_text
 from superhosts.errors import InputError
 from superhosts.sources.input import Input
-from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.logs import CSV, TextGrammar
+from superhosts.sources.tables.formats import CSV, begin_text, table_format
 from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
@@ -38,7 +38,7 @@ FILLERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_character
 
 
 def read_text(text: str, step: int = 1 << 20, map: str = "") -> object:
-    return read(TextReader(Drips(text.encode(), step), TextGrammar("text", CSV, options(map))))
+    return read(TextReader(Drips(text.encode(), step), partial(begin_text, "text", CSV, options(map))))
 
 
 @given(
@@ -135,13 +135,13 @@ def test_times_of_the_end() -> None:
     text = "src,dst,start,end,duration\n1.1.1.1,2.2.2.2,100,160,7.5\n"
     assert naive_text.time("160") == 160 * 10**9
     by = {
-        which: read(TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time=which))))
+        which: read(TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time=which))))
         for which in ("start", "end")
     }
     assert (by["start"].rows[0][3], by["end"].rows[0][3]) == (100 * 10**9, 160 * 10**9)
     rows = [f"1.1.1.1,2.2.2.2,100,{duration}" for duration in ("7.5", "-", "00:01:02.5", "x")]
     text = "\n".join(["src,dst,start,dur", *rows, ""])
-    found = read(TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time="end"))))
+    found = read(TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time="end"))))
     assert [row[3] for row in found.rows] == [107_500_000_000, 100 * 10**9, 162_500_000_000]
     assert found.bad == 1
 
@@ -166,7 +166,7 @@ def test_a_line_that_never_ends_is_an_error() -> None:
 def test_hostile_lines_are_bad_or_skipped_and_harm_no_other(line: bytes) -> None:
     text = b"src,dst,time\n1.1.1.1,2.2.2.2,5\n" + line + b"\n3.3.3.3,4.4.4.4,6\n"
     for step in (1, 1000):
-        found = read(TextReader(Drips(text, step), TextGrammar("text", CSV, TableOptions())))
+        found = read(TextReader(Drips(text, step), partial(begin_text, "text", CSV, TableOptions())))
         assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
         assert found.bad + found.skipped == 1
 
@@ -177,8 +177,8 @@ def big_table(rows: int, note: str = "x") -> str:
 
 
 def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textpieces._MORE_BYTES", 500)
+    monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
+    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     text = big_table(2000) + "x,bad,10.0.0.1,5\n" + big_table(500, note='"a\nb, c"') + "y,1.1.1.1,2.2.2.2"
     path = tmp_path / "table.csv"
     path.write_text(text)
@@ -194,7 +194,7 @@ def test_a_field_in_quotes_that_reaches_into_the_next_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int
 ) -> None:
     for name, value in {"PIECE_BYTES": 5000, "_MORE_BYTES": 500, "LONGEST_LINE": 20_000}.items():
-        monkeypatch.setattr(f"superhosts.sources.tables.textpieces.{name}", value)
+        monkeypatch.setattr(f"superhosts.sources.tables.textreader.{name}", value)
     before = big_table(200)[:4990].rpartition("\n")[0] + "\n"
     text = before + '"' + "z" * (5000 - len(before)) + "\n" * newlines + '",9.9.9.9,10.0.0.1,5\n' + big_table(2000)
     path = tmp_path / "table.csv"
@@ -205,8 +205,8 @@ def test_a_field_in_quotes_that_reaches_into_the_next_piece(
 
 
 def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textpieces._MORE_BYTES", 500)
+    monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
+    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     path = tmp_path / "table.csv"
     text = big_table(2000)
     path.write_text(text)
@@ -228,7 +228,7 @@ def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pyt
 def test_a_time_that_is_not_there_is_never_replaced_by_the_other(time: str, start: str) -> None:
     text = f"{start}\n1.1.1.1,2.2.2.2,100\n"
     with pytest.raises(InputError, match=f"the {time} of its rows is not known; name its column"):
-        TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time=time)))
+        TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time=time)))
 
 
 @pytest.mark.parametrize(
@@ -243,4 +243,4 @@ def test_a_time_that_is_not_there_is_never_replaced_by_the_other(time: str, star
 @pytest.mark.parametrize("text", ["src,dst,t,d\n1.1.1.1,2.2.2.2,100,7\n", '{"src":"1.1.1.1","dst":"2","t":5,"d":7}\n'])
 def test_a_column_that_is_to_mean_two_things(map: str, says: str, text: str) -> None:
     with pytest.raises(InputError, match=says):
-        TextReader(Drips(text.encode(), 99), TextGrammar("x", CSV, TableOptions(map=parse_map(map))))
+        TextReader(Drips(text.encode(), 99), partial(begin_text, "x", CSV, TableOptions(map=parse_map(map))))

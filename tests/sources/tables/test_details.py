@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -18,11 +19,10 @@ from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.open import open_inputs
+from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.knownlogs import LOGS
-from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import RowBinaryReader
-from superhosts.sources.tables.rowbinary_schema import parse_schema
+from superhosts.sources.tables.rowbinary import RowBinaryReader, parse_schema
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, options, read, read_file
 
@@ -309,13 +309,13 @@ def test_text_that_comes_in_pieces(is_json: bool) -> None:
     records = [make(drawn) for _ in range(6)]
     data = written(records, "json" if is_json else ",", "table").encode()
     for step in range(1, len(data) + 1):
-        found = read(TextReader(Drips(data, step), TextGrammar("text", JSON_LINES if is_json else CSV, WANTED)))
+        found = read(TextReader(Drips(data, step), partial(begin_text, "text", JSON_LINES if is_json else CSV, WANTED)))
         assert found.details == [expected(record) for record in records]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_pieces_of_a_file(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 3000)
+    monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 3000)
     drawn = Random(4)
     records = [zeek(drawn) for _ in range(500)]
     path = tmp_path / "conn.log"

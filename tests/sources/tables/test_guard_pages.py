@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from superhosts.core.columns.addresses import Bytes, parse_text
-from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
+from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.textreader import Layout, LineWalker
 from superhosts.sources.tables.textscan import PADDING
 from table_reading import options
@@ -48,7 +48,7 @@ def between_guards() -> Bytes:
 
 def layout_of(format: str) -> Layout:
     log, head = (JSON_LINES, LINES["json"][0]) if format == "json" else (CSV, "src,dst,time")
-    begun = TextGrammar("text", log, options("src=src,dst=dst,time=time")).begin(head.encode() + b"\n", ended=True)
+    begun = begin_text("text", log, options("src=src,dst=dst,time=time"), head.encode() + b"\n", True)
     assert begun is not None
     return begun[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import naive_text
 from sources.tables.test_delimited import ADDRESSES, TIMES
 from superhosts.errors import InputError
-from superhosts.sources.tables.logs import JSON_LINES, TextGrammar
+from superhosts.sources.tables.formats import JSON_LINES, begin_text
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, Reading, options, read
 
@@ -26,7 +27,9 @@ PATHS = ("flow.src", "id.dst", "start")
 
 def read_text(text: str, step: int = 1 << 20, map: str = "src=flow.src,dst=id.dst,time=start") -> Reading:
     return read(
-        TextReader(Drips(text.encode("utf-8", "surrogatepass"), step), TextGrammar("text", JSON_LINES, options(map)))
+        TextReader(
+            Drips(text.encode("utf-8", "surrogatepass"), step), partial(begin_text, "text", JSON_LINES, options(map))
+        )
     )
 
 

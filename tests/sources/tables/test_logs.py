@@ -218,7 +218,9 @@ def test_a_table_with_tabs_may_be_called_one(tmp_path: Path) -> None:
 def test_a_text_format_for_what_is_no_text_is_said_to_be_wrong(tmp_path: Path, head: bytes) -> None:
     path = tmp_path / "log"
     path.write_bytes(head + bytes(range(256)))
-    with pytest.raises(InputError, match='it is no text, and a Zeek log is; without format="zeek" the content decides'):
+    with pytest.raises(
+        InputError, match=r'expected text \(a Zeek log\), found binary data; without format="zeek" the content decides'
+    ):
         read_file(path, name="zeek")
 
 
@@ -227,7 +229,7 @@ def test_logs_that_are_concatenated_may_have_other_fields(tmp_path: Path, monkey
     text = ZEEK * 40 + swapped * 40 + ZEEK
     expected = [naive_text.address(A)[1]] * 40 + [naive_text.address(B)[1]] * 40 + [naive_text.address(A)[1]]
     path = written(tmp_path / "conn.log", text)
-    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 3000)
+    monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 3000)
     for threads in (1, 3):
         found = read_file(path, options(threads=threads))
         assert [row[1] for row in found.rows] == expected

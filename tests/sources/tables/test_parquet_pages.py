@@ -19,10 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superhosts.errors import InputError
-from superhosts.sources.tables.parquet import ParquetReader
-from superhosts.sources.tables.parquetheaders import OddPage, have_values, pages_of
-from superhosts.sources.tables.parquetpages import PlainPages, _plain, parse_lengths, take_runs
-from superhosts.sources.tables.placed import Places
+from superhosts.sources.tables.arrow import Places
+from superhosts.sources.tables.parquet import (
+    ParquetReader,
+    PlainPages,
+    UnsupportedPage,
+    _plain,
+    have_values,
+    pages_of,
+    parse_lengths,
+    take_runs,
+)
 from tables import answer, found, make_rows, scan
 
 ROWS = 5000
@@ -180,7 +187,7 @@ def test_any_bytes_are_pages_or_odd(file: bytes, begin: int) -> None:
     try:
         for page in pages_of(chunk):
             assert 0 <= page.begin <= page.end <= len(chunk)
-    except OddPage:
+    except UnsupportedPage:
         pass
 
 
@@ -188,7 +195,7 @@ def test_a_field_that_is_cut_off_behind_a_whole_page_ends_the_reading() -> None:
     page = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0x15, 0, 0x15, 6, 0, 0])
     found = pages_of(np.frombuffer(page + b"\x0c\x81", np.uint8))
     assert next(found).kind == 0
-    with pytest.raises(OddPage):
+    with pytest.raises(UnsupportedPage):
         next(found)
 
 
@@ -210,7 +217,7 @@ def test_fewer_bytes_than_a_header_says_are_never_filled_with_others(codec: str)
     packed = np.frombuffer(pa.Codec(codec).compress(b"abcd" * 10, asbytes=True), np.uint8)
     assert _plain(packed, 40, True).tobytes() == b"abcd" * 10
     for size in (39, 41, 4000):
-        with pytest.raises(OddPage):
+        with pytest.raises(UnsupportedPage):
             _plain(packed, size, True)
 
 
@@ -256,7 +263,7 @@ def test_definition_levels(bits: list[bool], runs: list[int]) -> None:
     read = np.frombuffer(bytes(levels), np.uint8)
     assert have_values(read, len(expected)) == all(expected)
     if not bits:
-        with pytest.raises(OddPage):
+        with pytest.raises(UnsupportedPage):
             have_values(read, len(expected) + 1)
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.tables.base import NO_TIME, RowBlock
 from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import RowBinaryReader
-from superhosts.sources.tables.rowbinary_schema import field_of, parse_schema, row_width
+from superhosts.sources.tables.rowbinary import RowBinaryReader, field_of, parse_schema, row_width
+from superhosts.sources.tables.source import RowBlock
+from superhosts.sources.tables.times import NO_TIME
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import naive_text
-from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.textscan import PADDING
-from superhosts.sources.tables.texttimes import UNIT_DIGITS, parse_duration, parse_time
+from superhosts.sources.tables.times import NO_TIME, UNIT_DIGITS, parse_duration, parse_time
 
 NUMBERS = st.from_regex(r"[0-9]{0,22}(\.[0-9]{0,12})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 DATES = st.from_regex(

@@ -55,7 +55,6 @@ class Text(NamedTuple):
     ends: Rows
 
     def addresses(self) -> AddressColumn:
-        """Return the addresses that the text says."""
         return AddressColumn(*parse_spans(*self))
 
 
@@ -94,13 +93,11 @@ class Column:
         return replace(self, values=_some(self.values, rows), valid=valid, first=self.first + start)
 
     def error_at(self, row: int, reason: str) -> str:
-        """Return the message for a bad row."""
         place = row if self.codes is None else int(self.codes[row])
         return f"{self.name}, row {self.first + row}: {_shown(self.values, place)} {reason}"
 
 
 def _some(values: Values, rows: slice) -> Values:
-    """Return some of the values."""
     if isinstance(values, Text | Binary):
         return values._replace(starts=values.starts[rows], ends=values.ends[rows])
     if isinstance(values, AddressColumn):
@@ -109,7 +106,6 @@ def _some(values: Values, rows: slice) -> Values:
 
 
 def count_of(values: Values) -> int:
-    """Return the number of values."""
     if isinstance(values, Text | Binary):
         return len(values.starts)
     return len(values.kinds if isinstance(values, AddressColumn) else values)
@@ -134,18 +130,15 @@ def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
 
 
 def starting_at(column: Column, first: int) -> Column:
-    """Return a column whose rows are counted from another number."""
     return replace(column, first=first)
 
 
 def text_of(words: Words, kind: int) -> str:
-    """Return an address as text."""
     number = int(words[0]) << 64 | int(words[1])
     return str(ipaddress.IPv4Address(number) if kind == 4 else ipaddress.IPv6Address(number))
 
 
 def _shown(values: Values, row: int) -> str:
-    """Return a value as messages show it."""
     if isinstance(values, Text | Binary):
         text = bytes(values.data[values.starts[row] : values.ends[row]]).decode(errors="replace")
         return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

@@ -187,7 +187,6 @@ def _from(values: NDArray[Any] | AddressColumn, format: HostFormat, peers: bool)
 
 
 def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
-    """Return text as numbers, and which rows are bad."""
     count = count_of(text)
     if count <= SLICE:
         return _from_addresses(text.addresses(), format, peers)
@@ -224,7 +223,6 @@ def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -
 
 
 def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
-    """Return integers as hosts, and which do not fit."""
     bits = format.key_bits
     if values.dtype == object:
         return _large_integers(values, bits)
@@ -285,7 +283,6 @@ def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
 
 
 def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
-    """Return why a value is bad."""
     if isinstance(values, Text):
         one = slice(row, row + 1)
         values = Text(values.data, values.starts[one], values.ends[one]).addresses()

@@ -87,7 +87,6 @@ TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 
 
 def from_objects(values: Sequence[Any], name: str) -> Column:
-    """Return a sequence of Python objects as a column."""
     valid = _not_null(values)
     present = values if valid is None else [each for each, is_valid in zip(values, valid, strict=True) if is_valid]
     kinds = set(map(type, present))
@@ -102,7 +101,6 @@ def from_objects(values: Sequence[Any], name: str) -> Column:
 
 
 def text_of_strings(strings: Sequence[str]) -> Text:
-    """Return strings as text in one piece of memory."""
     data = np.frombuffer("\n".join(strings).encode(errors=SURROGATES), np.uint8)
     breaks = np.flatnonzero(data == NEW_LINE)
     if len(breaks) != max(0, len(strings) - 1):  # A string has a line break itself.
@@ -113,7 +111,6 @@ def text_of_strings(strings: Sequence[str]) -> Text:
 
 
 def text_of_bytes(pieces: Sequence[bytes]) -> Text:
-    """Return byte strings as text in one piece of memory."""
     ends = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
     return Text(np.frombuffer(b"".join(pieces), np.uint8), ends[:-1], ends[1:])
 
@@ -199,7 +196,6 @@ def _decoded(value: Any) -> str | bytes:
 
 
 def import_arrow(what: str) -> Any:
-    """Import pyarrow; raise MissingExtraError if it is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -265,7 +261,6 @@ def text_of_arrow(array: Any, name: str) -> Text:
 
 
 def _values(array: Any, dtype: Any) -> NDArray[Any]:
-    """Return the integers of an Arrow array."""
     kind = np.dtype(dtype)
     data = array.buffers()[1]
     return (
@@ -327,7 +322,6 @@ def column_of(data: Any, name: str) -> Column:
 
 
 def from_numpy(array: NDArray[Any], name: str) -> Column:
-    """Return an array of NumPy as a column."""
     if isinstance(array, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(array)
         valid = ~(mask if mask.ndim == 1 else mask.any(axis=tuple(range(1, mask.ndim))))
@@ -378,7 +372,6 @@ def _from_text(array: NDArray[Any], name: str) -> Column:
 
 
 def _from_pandas(data: Any, name: str) -> Column:
-    """Return a series or an index of pandas as a column."""
     dtype = data.dtype
     if isinstance(dtype, np.dtype):
         return from_numpy(data.to_numpy(), name)

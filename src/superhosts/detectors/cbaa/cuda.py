@@ -28,10 +28,9 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.engines.base import STEPS_PER_HOST
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, Stream
+from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 
 # Indexes of the limits of a search. From LIMITS on, they are the maximum of zeros in each slice.
 PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)

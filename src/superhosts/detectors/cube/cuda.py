@@ -39,7 +39,6 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
 from superhosts.detectors.engines.base import Arrays, Counts, Words
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import (
     CANDIDATES,
@@ -52,7 +51,7 @@ from superhosts.detectors.gpu.kernels import (
     draw_of,
     make_team_sum,
 )
-from superhosts.detectors.gpu.launch import Launch, Stream
+from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.jit.cache import compiled
 
 # Indexes of the limits of a search

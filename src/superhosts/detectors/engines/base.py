@@ -305,7 +305,6 @@ class SeveralEngines(Engine):
 
     @property
     def size(self) -> int:
-        """Bytes of all engines; each has its own columns."""
         return sum(engine.size for engine in self.engines)
 
     def _merged(self) -> Engine:
@@ -318,52 +317,41 @@ class SeveralEngines(Engine):
         return first
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Pass the batch to the next engine in turn."""
         engine = self.engines[self._turn]
         self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds even when interrupted.
         self._turn = (self._turn + 1) % len(self.engines)
         engine.update(hosts, peers)
 
     def flush(self) -> None:
-        """Write the pending pairs of all engines."""
         for engine in self.engines:
             engine.flush()
 
     def clear(self) -> None:
-        """Discard the pairs of all engines."""
         for engine in self.engines:
             engine.clear()
         self._others_used = False
 
     def merge(self, other: Engine) -> None:
-        """Merge the columns of another engine into the union."""
         self._merged().merge(other)
 
     def search(self, search: Any) -> tuple[Words, Counts]:
-        """Search the union of all engines."""
         return self._merged().search(search)
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in the union."""
         return self._merged().measure(mangled)
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns in the union."""
         return self._merged().measure_giants(mangled)
 
     def zeros(self) -> Counts:
-        """Return the zero bits of every column of the union."""
         return self._merged().zeros()
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice of the union."""
         return self._merged().zero_sums()
 
     def arrays(self) -> Arrays:
-        """Return the arrays of the union."""
         return self._merged().arrays()
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state of all engines by these arrays."""
         self.clear()
         self.engines[0].load(arrays)

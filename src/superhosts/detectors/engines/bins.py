@@ -189,7 +189,6 @@ class Scratch(NamedTuple):
 
 @compiled
 def entry_width(pool: Pool) -> int:
-    """Return the words of an entry."""
     return len(pool.entries) // (len(pool.owner) * CHUNK)
 
 
@@ -358,7 +357,6 @@ class Bins:
             self._add(width, list(group), drain)
 
     def _words_of_pair(self, batch: tuple[Addresses, Addresses]) -> int:
-        """Return the words of an entry for a pair of this batch."""
         hosts, peers = batch
         if (hosts.dtype == np.uint32 and peers.dtype == np.uint32) or are_integers(hosts, self.key_bits):
             return 1

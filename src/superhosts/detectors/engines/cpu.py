@@ -88,7 +88,6 @@ def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
 
 
 def recount(columns: Words, zeros: Counts, threads: int) -> None:
-    """Count the zeros of all columns on all threads."""
     run_parallel(count_zeros, [(columns, zeros, a, b) for a, b in split_evenly(len(columns), threads)], threads)
 
 
@@ -165,15 +164,12 @@ class CpuEngine(Engine):
         return {"bits": self.bits}
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Append a batch of pairs to the bins."""
         self.update_batches([(hosts, peers)])
 
     def update_batches(self, batches: Batches) -> None:
-        """Append several batches of pairs to the bins."""
         self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in batches], self.flush)
 
     def flush(self) -> None:
-        """Write all pending pairs."""
         if self.bins.pending:
             run_parallel(self._write, [(task,) for task in self.bins.take()], self.threads)
             self.bins.done()
@@ -183,7 +179,6 @@ class CpuEngine(Engine):
         self.write(task)
 
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         self.bins.clear()
         for array in self._arrays().values():
             array.fill(0)
@@ -207,12 +202,10 @@ class CpuEngine(Engine):
         count_zeros(self.bits, self.counts, start // words, stop // words)  # A block consists of whole columns.
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts: of each column, then of their AND."""
         self.flush()
         return self._measure(mangled, self.columns_of)
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         self.flush()
         return self._measure(mangled, self.giant_columns_of)
 
@@ -240,12 +233,10 @@ class CpuEngine(Engine):
         return counts
 
     def zeros(self) -> Counts:
-        """Return the zero bits of every column."""
         self.flush()
         return self.counts
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice."""
         return sum_arrays(self.zeros(), self.geometry)
 
     def arrays(self) -> Arrays:
@@ -254,7 +245,6 @@ class CpuEngine(Engine):
         return self._arrays()
 
     def copy_from(self, other: Engine) -> None:
-        """Take over the state of another engine of the same geometry. This one must be new."""
         if not isinstance(other, CpuEngine):
             super().copy_from(other)
             return

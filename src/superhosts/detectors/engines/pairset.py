@@ -13,450 +13,33 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
-from superhosts.core.hashing import MASK32, Key
 from superhosts.core.profile import timed
 from superhosts.detectors.engines.base import Words
-from superhosts.detectors.engines.bins import BLOCK, CHUNK, PADDING, Bins, Pool, cache_shift
+from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool
 from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
     TABLE_KEY,
+    Numbers,
     Portion,
     Table,
+    Tables,
     compact,
     copy_table,
-    find_places,
+    count_missing,
+    count_pairs,
+    fill,
+    heavy_hosts,
     insert_narrow,
     insert_wide,
     make_table,
     make_tables,
-    place_of,
     rehash,
+    unite,
 )
-from superhosts.jit.cache import compiled
-from superhosts.jit.intrinsics import number_at, set_number, word_at
-
-Numbers = NDArray[np.int64]
-
-# Making and uniting tables. Most sets are small, and have a hundred tables: a call for each would take longer than the
-# work. So one compiled call takes all tables, by their addresses. Two tables of a bin are both in the order of their
-# hashes, so both are read in order: cores fetch what comes next, and hardly any access waits for memory.
-
-
-class Tables(NamedTuple):
-    """Where the tables of some bins are. The caller keeps the tables."""
-
-    addresses: Numbers
-    sizes: Numbers  # slots
-    widths: Numbers  # words of a slot
-    bins: Numbers
-
-    @classmethod
-    def of_bins(cls, bins: int) -> Tables:
-        """Return places for the tables of all bins, of which none is known yet."""
-        none = np.zeros((3, bins), np.int64)
-        return cls(none[0], none[1], none[2], np.arange(bins))
-
-    def put(self, table: Table) -> None:
-        """Note the place of a table, among those of all bins."""
-        self.addresses[table.bin], self.sizes[table.bin], self.widths[table.bin] = (
-            table.address,
-            table.size,
-            table.width,
-        )
-
-    def put_all(self, tables: Tables) -> None:
-        """Note the places of several tables, among those of all bins."""
-        for mine, theirs in zip(self[:3], tables[:3], strict=True):
-            mine[tables.bins] = theirs
-
-    def at(self, bins: Numbers) -> Tables:
-        """Return the places of some bins' tables."""
-        return Tables(self.addresses[bins], self.sizes[bins], self.widths[bins], self.bins[bins])
-
-    def copy(self) -> Tables:
-        """Return independent places, of the same tables."""
-        return self.at(self.bins)
-
-
-class Slots(NamedTuple):
-    """Where one table is. It consists of numbers alone, so that passing it costs nothing."""
-
-    address: int
-    size: int  # slots
-    width: int  # words of a slot
-    empty: Any  # low word of the mangled host in an empty slot
-
-
-@compiled
-def slots_of(tables: Tables, number: int) -> Slots:
-    """Return where one of some tables is."""
-    empty = np.uint64(tables.bins[number] == 0)
-    return Slots(tables.addresses[number], tables.sizes[number], tables.widths[number], empty)
-
-
-@compiled
-def low_in(table: Slots, slot: int) -> Any:
-    """Return the low word of the mangled host in a slot."""
-    if table.width == 1:
-        return word_at(table.address + 8 * slot) >> np.uint64(32)
-    return word_at(table.address + 8 * (table.width * slot + table.width - 2))
-
-
-@compiled
-def pair_in(table: Slots, slot: int) -> tuple[Any, Any, Any]:
-    """Return the pair in a slot: the mangled host (high, low) and the peer."""
-    first = table.address + 8 * table.width * slot
-    word = word_at(first)
-    if table.width == 1:
-        return np.uint64(0), word >> np.uint64(32), word & np.uint64(MASK32)
-    high = word if table.width == 3 else np.uint64(0)
-    return high, word_at(first + 8 * (table.width - 2)), word_at(first + 8 * (table.width - 1))
-
-
-@compiled
-def count_missing(mine: Tables, theirs: Tables, span: tuple[int, int], key: Key, missing: Numbers) -> None:
-    """Count the pairs of each of their tables that mine lacks, from one table up to another."""
-    for number in range(span[0], span[1]):
-        missing[number] = _unite(mine, theirs, number, key, False)
-
-
-@compiled
-def unite(mine: Tables, theirs: Tables, into: Tables, span: tuple[int, int], key: Key, added: Numbers) -> None:
-    """Make tables with the pairs of mine and theirs; count what theirs added.
-
-    They may be the tables of mine, or have no content yet. They are as wide as both, and have room for all pairs.
-    """
-    for number in range(span[0], span[1]):
-        if into.addresses[number] != mine.addresses[number]:
-            if into.sizes[number] == mine.sizes[number] and into.widths[number] == mine.widths[number]:
-                _copy(into, mine, number)
-            else:
-                _clear(into, number)
-                _unite(into, mine, number, key, True)
-        added[number] = _unite(into, theirs, number, key, True)
-
-
-@compiled
-def fill(tables: Tables, edges: Numbers, portion: Portion, key: Key, counts: Numbers) -> None:
-    """Insert entries of one word into tables without content, which have room for all of them.
-
-    The chunks of table i are those from edges[i] up to edges[i + 1]. `counts` has the pairs of each bin.
-    """
-    entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    places = np.empty(CHUNK, np.uint32)
-    for number in range(len(tables.addresses)):
-        _clear(tables, number)
-        address, size = tables.addresses[number], tables.sizes[number]
-        empty = np.uint64(tables.bins[number] == 0) << np.uint64(32)
-        for chunk in range(edges[number], edges[number + 1]):
-            first = np.int64(chunks[chunk]) * CHUNK
-            pairs = entries[first : first + sizes[chunk]]
-            counts[tables.bins[number]] += _insert(pairs, address, size, empty, key, True, places)
-
-
-@compiled
-def _clear(tables: Tables, number: int) -> None:
-    """Make all slots of a table empty."""
-    address, width = tables.addresses[number], tables.widths[number]
-    empty = np.int64(tables.bins[number] == 0)
-    for slot in range(address, address + 8 * width * tables.sizes[number], 8 * width):
-        if width == 1:
-            set_number(slot, empty << np.int64(32))
-        else:
-            set_number(slot, np.int64(0))
-            set_number(slot + 8 * (width - 2), empty)
-            set_number(slot + 8 * (width - 1), np.int64(0))
-
-
-@compiled
-def _copy(into: Tables, mine: Tables, number: int) -> None:
-    """Copy a table to one of the same size and width."""
-    address, source = into.addresses[number], mine.addresses[number]
-    for offset in range(0, 8 * mine.widths[number] * mine.sizes[number], 8):
-        set_number(address + offset, number_at(source + offset))
-
-
-@compiled
-def _unite(mine: Tables, theirs: Tables, number: int, key: Key, inserts: bool) -> int:
-    """Count the pairs that one table of mine lacks; with `inserts`, insert them."""
-    into, size, wide = mine.addresses[number], mine.sizes[number], mine.widths[number]
-    source, slots, width = theirs.addresses[number], theirs.sizes[number], theirs.widths[number]
-    empty = np.uint64(mine.bins[number] == 0)  # the low word of the host in an empty slot
-    if wide == 1:
-        return _unite_narrow(into, size, source, slots, empty << np.uint64(32), key, inserts)
-    missing = 0
-    for entry in range(source, source + 8 * width * slots, 8 * width):
-        first = word_at(entry)
-        low = first >> np.uint64(32) if width == 1 else word_at(entry + 8 * (width - 2))
-        if low == empty:
-            continue
-        high = first if width == 3 else np.uint64(0)
-        peer = first & np.uint64(MASK32) if width == 1 else word_at(entry + 8 * (width - 1))
-        place = place_of(high, low, peer, size, key)
-        while True:
-            slot = into + 8 * wide * place
-            found = word_at(slot + 8 * (wide - 2))
-            if found == empty:
-                missing += 1
-                if inserts:
-                    set_number(slot, np.int64(high))  # In a slot of two words, the low word replaces it.
-                    set_number(slot + 8 * (wide - 2), np.int64(low))
-                    set_number(slot + 8 * (wide - 1), np.int64(peer))
-                break
-            if found == low and word_at(slot + 8 * (wide - 1)) == peer and (wide == 2 or word_at(slot) == high):
-                break
-            place = place + 1 if place + 1 < size else 0
-    return missing
-
-
-@compiled
-def _unite_narrow(into: int, size: int, source: int, slots: int, empty: Any, key: Key, inserts: bool) -> int:
-    """Do the same for tables of slots of one word."""
-    pairs, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
-    missing = 0
-    for start in range(0, slots, CHUNK):
-        count = 0
-        for j in range(start, min(start + CHUNK, slots)):
-            pair = word_at(source + 8 * j)
-            pairs[count] = pair
-            count += pair != empty
-        missing += _insert(pairs[:count], into, size, empty, key, inserts, places)
-    return missing
-
-
-@compiled
-def _insert(pairs: Words, into: int, size: int, empty: Any, key: Key, inserts: bool, places: Any) -> int:
-    """Count the pairs of one word that a table lacks, and insert them with `inserts`."""
-    find_places(pairs, np.uint32(size), places, key)
-    last, missing = 8 * (size - 1), 0
-    for i in range(len(pairs)):
-        pair, place = pairs[i], 8 * np.int64(places[i])
-        found = word_at(into + place)
-        while found != pair and found != empty:
-            place = place + 8 if place < last else 0
-            found = word_at(into + place)
-        if found == empty:
-            missing += 1
-            if inserts:
-                set_number(into + place, np.int64(pair))
-    return missing
-
-
-# Counting the pairs of hosts. A window that slides asks for its super hosts every few seconds, mostly in two small sets
-# of a hundred tables each. So one call goes through all tables.
-GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
-
-
-@compiled
-def heavy_hosts(mine: Tables, theirs: Tables, minimum: int, bin_bits: int, key: Key) -> tuple[Words, NDArray[np.int64]]:
-    """Return the mangled hosts (high, low) with at least `minimum` pairs, and the number of pairs of each.
-
-    These are hosts of the union of two sets, of each the tables of the same bins; a table may have no slots. The union
-    need not be made: a group of hosts has at most the pairs of both tables, and hosts are counted only in groups that
-    may have enough. There the pairs of one table are looked up in the other, so that those of both count once.
-    """
-    hosts, peers = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
-    groups, block = np.empty(1 << GROUP_BITS, np.int32), np.empty((BLOCK, 2), np.uint64)
-    for number in range(len(mine.bins)):
-        table, other = slots_of(mine, number), slots_of(theirs, number)
-        groups[:] = 0
-        _count_groups(table, bin_bits, groups)
-        _count_groups(other, bin_bits, groups)
-        heavy = groups >= minimum
-        if not heavy.any():
-            continue
-        tally, known = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64)), np.zeros(0, np.bool_)
-        tally, used = _count_table(table, heavy, bin_bits, known, np.int64(0), block, tally, key.pair[0])
-        if table.size and other.size:
-            known = _known_pairs(other, table, heavy, bin_bits, key)
-        tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally, key.pair[0])
-        enough = tally.counts >= minimum
-        hosts = np.concatenate((hosts, tally.hosts[enough]))
-        peers = np.concatenate((peers, tally.counts[enough]))
-    return hosts, peers
-
-
-@compiled
-def _count_table(
-    table: Slots,
-    heavy: NDArray[np.bool_],
-    bin_bits: int,
-    known: NDArray[np.bool_],
-    used: int,
-    block: Words,
-    tally: Tally,
-    multiplier: Any,
-) -> tuple[Tally, int]:
-    """Count the pairs of the hosts of heavy groups, but those that are marked as known, if any are."""
-    start = np.int64(0)  # numba would compile callees for a literal 0, too.
-    while start < table.size:
-        start, size = _gather(start, table, heavy, bin_bits, known, block)
-        done = np.int64(0)
-        while done < size:
-            done, used = _count_hosts(done, size, used, block, tally, multiplier)
-            if 2 * used >= len(tally.counts):
-                tally = _twice(tally, multiplier)
-    return tally, used
-
-
-@compiled
-def _known_pairs(table: Slots, other: Slots, heavy: NDArray[np.bool_], bin_bits: int, key: Key) -> NDArray[np.bool_]:
-    """Return which slots of a table have a pair of a heavy group that is in the other table, too."""
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    known = np.zeros(table.size, np.bool_)
-    found, which = np.empty((CHUNK, 3), np.uint64), np.empty(CHUNK, np.int64)
-    count = 0
-    for slot in range(table.size):
-        high, low, peer = pair_in(table, slot)
-        which[count] = slot
-        found[count, 0], found[count, 1], found[count, 2] = high, low, peer
-        count += heavy[(low >> shift) & mask] & (low != table.empty)
-        if count == CHUNK or slot + 1 == table.size:
-            _find_pairs(found[:count], other, which, known, key)
-            count = 0
-    return known
-
-
-@compiled
-def _find_pairs(pairs: Words, table: Slots, which: NDArray[np.int64], known: NDArray[np.bool_], key: Key) -> None:
-    """Mark the pairs (high, low, peer), at most a chunk of them, that a table has: known[which[i]] for pair i."""
-    address, size, width, empty = table
-    if width == 1:
-        narrow, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
-        for i in range(len(pairs)):
-            narrow[i] = (pairs[i, 1] << np.uint64(32)) | (pairs[i, 2] & np.uint64(MASK32))
-        find_places(narrow[: len(pairs)], np.uint32(size), places, key)
-        for i in range(len(pairs)):
-            pair, place = narrow[i], np.int64(places[i])
-            found = word_at(address + 8 * place)
-            while found != pair and found != empty << np.uint64(32):
-                place = place + 1 if place + 1 < size else 0
-                found = word_at(address + 8 * place)
-            known[which[i]] = found == pair and pairs[i, 2] <= np.uint64(MASK32)
-        return
-    for i in range(len(pairs)):
-        high, low, peer = pairs[i, 0], pairs[i, 1], pairs[i, 2]
-        place = place_of(high, low, peer, size, key)
-        while True:
-            other_high, other_low, other_peer = pair_in(table, place)
-            if other_low == empty:
-                break
-            if other_low == low and other_peer == peer and other_high == high:
-                known[which[i]] = True
-                break
-            place = place + 1 if place + 1 < size else 0
-
-
-class Tally(NamedTuple):
-    """A small table of mangled hosts, at most half full, and their numbers of pairs; 0 in an empty slot."""
-
-    hosts: Words  # (slots, 2): high and low word
-    counts: NDArray[np.int64]
-
-
-@compiled
-def _count_groups(table: Slots, bin_bits: int, counts: NDArray[np.int32]) -> None:
-    """Count the pairs of each group of hosts. Some bits of a mangled host are its group."""
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    for slot in range(table.size):
-        low = low_in(table, slot)
-        counts[(low >> shift) & mask] += low != table.empty
-
-
-@compiled
-def _gather(
-    start: int, table: Slots, heavy: NDArray[np.bool_], bin_bits: int, known: NDArray[np.bool_], block: Words
-) -> tuple[int, int]:
-    """Copy the mangled hosts of heavy groups from the slots of a table, from slot `start` on, until a block is full.
-
-    Slots that are `known` are left out. Return the slot at which it stopped and the number of hosts. A branch for each
-    slot would be mispredicted.
-    """
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    size = 0
-    for slot in range(start, table.size):
-        if size == len(block):
-            return slot, size
-        low = low_in(table, slot)
-        block[size, 0] = word_at(table.address + 24 * slot) if table.width == 3 else np.uint64(0)
-        block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != table.empty) & (len(known) == 0 or not known[slot])
-    return table.size, size
-
-
-@compiled
-def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally, multiplier: Any) -> tuple[int, int]:
-    """Count hosts start..stop of a block; return the index of the next one and the number of hosts in the tally.
-
-    Stop when the tally is half full. Only the caller replaces the tally: a loop that did would count references.
-    """
-    hosts, counts = tally.hosts, tally.counts
-    mask, shift = len(counts) - 1, cache_shift(len(counts))
-    for i in range(start, stop):
-        high, low = block[i, 0], block[i, 1]
-        place = np.int64((low * multiplier) >> shift)
-        while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
-            place = (place + 1) & mask
-        counts[place] += 1
-        if counts[place] == 1:
-            hosts[place, 0], hosts[place, 1] = high, low
-            used += 1
-            if 2 * used >= len(counts):
-                return i + 1, used
-    return stop, used
-
-
-@compiled
-def _twice(tally: Tally, multiplier: Any) -> Tally:
-    """Return a tally twice as large with the same content."""
-    hosts, counts = tally
-    larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
-    shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1
-    for i in range(len(counts)):
-        if counts[i]:
-            place = np.int64((hosts[i, 1] * multiplier) >> shift)
-            while larger.counts[place]:
-                place = (place + 1) & mask
-            larger.hosts[place, 0], larger.hosts[place, 1] = hosts[i, 0], hosts[i, 1]
-            larger.counts[place] = counts[i]
-    return larger
-
-
-@compiled
-def count_pairs(hosts: Words, table: Table, multiplier: Any) -> NDArray[np.int64]:
-    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct.
-
-    The multiplier distributes them over a small table.
-    """
-    slots, width = table.slots, table.width
-    size = 2
-    while size < 2 * len(hosts):
-        size *= 2
-    index = np.full(size, -1, np.int64)
-    shift, mask = cache_shift(size), size - 1
-    for i in range(len(hosts)):
-        place = np.int64((hosts[i, 1] * multiplier) >> shift)
-        while index[place] >= 0:
-            place = (place + 1) & mask
-        index[place] = i
-    counts = np.zeros(len(hosts), np.int64)
-    for j in range(0, len(slots), width):
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        place = np.int64((low * multiplier) >> shift)
-        while index[place] >= 0:
-            i = index[place]
-            if hosts[i, 1] == low and (width < 3 or hosts[i, 0] == slots[j]):
-                counts[i] += 1  # Empty slots match no host of this bin.
-                break
-            place = (place + 1) & mask
-    return counts
-
 
 FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
@@ -509,7 +92,6 @@ class PairSet:
 
     @property
     def memory(self) -> int:
-        """Bytes of the tables."""
         self._complete()
         return 8 * int((self._places.sizes * self._places.widths).sum())
 
@@ -596,7 +178,6 @@ class PairSet:
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
     def _size_for(self, wanted: int) -> int:
-        """Return the size of one such table."""
         return int(self._sizes_for(np.array([wanted]))[0])
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
@@ -629,7 +210,6 @@ class PairSet:
 
     @timed("write", amount=lambda _, pairs, other: other.pairs)
     def _merge(self, other: PairSet) -> None:
-        """Merge a set now."""
         full = other._counts > 0
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
@@ -682,7 +262,6 @@ class PairSet:
         return old
 
     def _table(self, bin_: int) -> Table | None:
-        """Return the table of a bin, if it has one."""
         words, size, width = self._memory[bin_], int(self._places.sizes[bin_]), int(self._places.widths[bin_])
         if words is None:
             return None
@@ -691,7 +270,6 @@ class PairSet:
         return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
 
     def _put(self, table: Table) -> None:
-        """Replace the table of a bin."""
         if table.address != self._places.addresses[table.bin]:
             self._is_old[table.bin] = False
             self._memory[table.bin] = table.slots
@@ -709,7 +287,6 @@ class PairSet:
         self._note(tables)
 
     def _note(self, tables: Tables) -> None:
-        """Note where new tables are."""
         self._places.put_all(tables)
         self._is_old[tables.bins] = False
 

@@ -1,1 +1,6 @@
-"""The GPU engine that all column sketches share: kernels, transfers from host memory, launches recorded as graphs."""
+"""Bit columns in the memory of a GPU.
+
+`engine.py` is the engine that a sketch uses: read it first. `transfer.py` copies pairs to the GPU, `kernels.py` has the
+kernels that all sketches share, `launch.py` compiles kernels, keeps them on disk and launches them, and `driver.py`
+calls NVIDIA's driver. Under numba's simulator, which tests use, kernels run as Python.
+"""

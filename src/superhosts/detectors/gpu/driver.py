@@ -28,7 +28,7 @@ MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 75, 76  # numbers of a
 MEMORY_TYPE, GPU_OF_MEMORY = 2, 9  # numbers of attributes of an address
 HOST_MEMORY = 1  # memory type of pinned memory
 PORTABLE = 1  # pinned memory that every context can use
-IN_OWN_TIME = 1  # a stream that is not ordered with the default stream
+CU_STREAM_NON_BLOCKING = 1  # a stream that is not ordered with the default stream
 RELAXED = 2  # Other threads may allocate memory while launches are recorded.
 WORD = ctypes.c_uint64
 
@@ -120,22 +120,18 @@ def inside(gpu: int) -> Iterator[None]:
 
 @cache
 def attribute(gpu: int, which: int) -> int:
-    """Return one of the numbers that describe a GPU."""
     return ask("cuDeviceGetAttribute", which, ask("cuDeviceGet", gpu)) & 0xFFFFFFFF
 
 
 def capability(gpu: int) -> tuple[int, int]:
-    """Return the compute capability of a GPU."""
     return attribute(gpu, CAPABILITY_MAJOR), attribute(gpu, CAPABILITY_MINOR)
 
 
 def driver_version() -> int:
-    """Return the version of CUDA for which the driver was made."""
     return ask("cuDriverGetVersion")
 
 
 def free_memory() -> int:
-    """Return the free bytes of the current GPU."""
     total = WORD(0)
     return ask("cuMemGetInfo_v2", ctypes.addressof(total))
 
@@ -164,7 +160,7 @@ class Stream:
 
     def __init__(self, *, waits_for_default: bool = True) -> None:
         """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
-        self.handle = ask("cuStreamCreate", 0 if waits_for_default else IN_OWN_TIME)
+        self.handle = ask("cuStreamCreate", 0 if waits_for_default else CU_STREAM_NON_BLOCKING)
         _release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def separate(self) -> Stream:
@@ -180,7 +176,6 @@ class Stream:
         call("cuStreamBeginCapture_v2", self.handle, RELAXED)
 
     def stop_recording(self) -> Recording:
-        """Return what was recorded."""
         graph = WORD(0)
         call("cuStreamEndCapture", self.handle, ctypes.addressof(graph))
         return Recording(graph.value)
@@ -280,7 +275,6 @@ class DeviceArray:
         return array
 
     def set_zero(self, stream: int) -> None:
-        """Fill the array with zeros."""
         if self.nbytes:
             call("cuMemsetD8Async", self.address, 0, self.nbytes, stream)
 
@@ -317,12 +311,10 @@ class _Pinned:
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
-    """Return an array in pinned memory, which the GPU can copy directly."""
     return np.asarray(_Pinned(count, dtype))
 
 
 def is_pinned(address: int) -> bool:
-    """Return True if the memory at an address is pinned."""
     answer = ctypes.c_uint(0)
     return not words_call("cuPointerGetAttribute", 3)(ctypes.addressof(answer), MEMORY_TYPE, address) and (
         answer.value == HOST_MEMORY
@@ -349,5 +341,4 @@ class Function:
 
 @cache
 def launch_call() -> Any:
-    """Return the driver's function that launches a kernel."""
     return driver_call("cuLaunchKernel", WORD, *7 * [ctypes.c_uint], *3 * [WORD])

@@ -26,9 +26,9 @@ from superhosts.detectors.engines.base import (
     to_host,
 )
 from superhosts.detectors.gpu import driver, kernels
-from superhosts.detectors.gpu.code import Kernel
 from superhosts.detectors.gpu.launch import (
     BoundKernel,
+    Kernel,
     Replay,
     Stream,
     as_device_array,
@@ -105,7 +105,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def is_compiled(self) -> bool:
-        """Return True if the kernels that write pairs from host memory and find hosts are on disk."""
         return all(kernel.is_on_disk(self.gpu, arguments) for kernel, arguments in self._needed_kernels())
 
     @on_gpu
@@ -288,13 +287,11 @@ class CudaEngine(Engine):
 
     @on_gpu
     def flush(self) -> None:
-        """Wait until all pairs are written."""
         self.staging.synchronize()
         self.stream.synchronize()
 
     @on_gpu
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         self.staging.synchronize()
         set_zero(self.memory, self.stream)
         self._forget_recent()
@@ -341,7 +338,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by these arrays."""
         self.flush()
         self._send(arrays, self.memory)
         self._forget_recent()
@@ -406,21 +402,18 @@ class CudaEngine(Engine):
 
     @on_gpu
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice."""
         self._count()
         assert self._sums is not None
         return self._sums
 
     @on_gpu
     def zeros(self) -> Counts:
-        """Return the zero bits of every column."""
         self._count()
         zeros: Counts = self.counts.copy_to_host()
         return zeros
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts: of each column, then of their AND."""
         return self._measure(mangled, self._make_column_of())
 
     def _measure(self, mangled: Words, column_of: Any) -> Counts:

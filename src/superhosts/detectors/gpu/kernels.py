@@ -27,8 +27,7 @@ import numpy as np
 
 from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32, fold, mangle32, mangle64, mangle128
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
-from superhosts.detectors.gpu.launch import Launch
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.jit.cache import compiled
 
 U32, U64 = np.uint32, np.uint64

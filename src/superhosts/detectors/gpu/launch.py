@@ -1,8 +1,14 @@
-"""Launching kernels: block sizes, kernels bound to their argument types, launches recorded once and replayed.
+"""Kernels: compiled by numba once, kept on disk, and launched through the driver.
+
+To compile the kernels of a cube takes seconds, and to import what compiles them takes one more. So machine code is kept
+as that of the CPU is (`superhosts.jit.cache`), in files with a stamp of everything that a kernel is made from. With
+code on disk, neither numba.cuda nor CuPy is imported. Kernels are therefore plain functions until they are compiled:
+`cuda` in them is a name without content, and functions that they call are marked by `device_function`. The compiler
+gets copies in which these names have their meaning.
 
 A launch through numba costs about fifty microseconds, half the time of a whole search on the GPU. `BoundKernel`
-therefore launches machine code (`code.py`) through the driver, and `Replay` records a fixed sequence of launches and
-copies as a CUDA graph, which one call starts.
+therefore launches machine code through the driver, and `Replay` records a fixed sequence of launches and copies as a
+CUDA graph, which one call starts.
 
 Under numba's simulator, which tests use, a kernel's threads are Python threads. Blocks are tiny there, arrays are
 numba's, streams do nothing, and `Replay` runs its sequence again instead of recording it.
@@ -12,10 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import CellType, FunctionType, ModuleType
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +34,157 @@ from numpy.typing import NDArray
 from superhosts.core.device import gpu_count, import_cuda, simulated
 from superhosts.core.hashing import Key
 from superhosts.detectors.gpu import driver
-from superhosts.detectors.gpu.code import Kernel
+from superhosts.jit.cache import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
+from superhosts.jit.compilation import compiling
+
+MOST_FILES = 64  # files of one kernel that are kept, for geometries and types of arguments
+NAME_END = b"\0"  # between the name of a kernel and its machine code in a file
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Compiler = Callable[[FunctionType, tuple[Any, ...]], tuple[str, bytes]]
+
+# What kernels call `cuda`. In the simulator they run as Python, so there it is numba's module from the start.
+cuda: Any = import_cuda() if simulated() else ModuleType("numba.cuda")
+_device_functions: set[Any] = set()
+_lock = threading.RLock()
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Return a kernel, which `Kernel` explains. In the simulator it is numba's own."""
+    return cuda.jit(function) if simulated() else Kernel(function)
+
+
+def device_function(function: AnyFunction) -> AnyFunction:
+    """Mark a function that kernels can call, which is compiled with them."""
+    if simulated():
+        return cast(AnyFunction, cuda.jit(device=True)(function))
+    _device_functions.add(function)
+    return function
+
+
+class Kernel:
+    """A kernel that is read from disk, or compiled, for the types of its arguments when it is first launched."""
+
+    def __init__(
+        self, function: Callable[..., None], compiler: Compiler | None = None, folder: Path | None = None
+    ) -> None:
+        self.function = cast(FunctionType, function)
+        self._compiler = compiler or compile_for_gpu
+        self._folder = folder  # None: the folder where numba keeps machine code of the CPU, if it can write anywhere
+        self._loaded: dict[Any, driver.Function] = {}
+
+    def load(self, gpu: int, arguments: tuple[Any, ...]) -> driver.Function:
+        """Return the kernel for arguments of these types, loaded into the context of the current GPU."""
+        kinds = tuple(map(kind_of, arguments))
+        with _lock:
+            if (gpu, kinds) not in self._loaded:
+                stamp = self._stamp(gpu, kinds)
+                self._loaded[gpu, kinds] = self._from_disk(stamp) or self._compiled(stamp, arguments)
+            return self._loaded[gpu, kinds]
+
+    def is_on_disk(self, gpu: int, arguments: tuple[Any, ...]) -> bool:
+        """Return True if the kernel need not be compiled for arguments of these types."""
+        return self._payload(self._stamp(gpu, tuple(map(kind_of, arguments)))) is not None
+
+    def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
+        """Return a digest of what the machine code is made from and for; None if something is unknown."""
+        made_for = driver.capability(gpu), driver.driver_version(), kinds
+        # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
+        with contextlib.suppress(TypeError, PackageNotFoundError):
+            return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())
+        return None
+
+    def _path(self, stamp: bytes | None) -> Path | None:
+        folder = self._folder or cache_folder(_anything)
+        if stamp is None or folder is None:
+            return None
+        return Path(folder) / f"{self._name()}-{stamp.hex()[:16]}.cubin"
+
+    def _name(self) -> str:
+        module = Path(self.function.__code__.co_filename)
+        return f"{module.parent.name}.{module.stem}.{self.function.__name__}.{sys.implementation.cache_tag}"
+
+    def _payload(self, stamp: bytes | None) -> bytes | None:
+        path = self._path(stamp)
+        return None if stamp is None or path is None else load_stamped(path, stamp)
+
+    def _from_disk(self, stamp: bytes | None) -> driver.Function | None:
+        path, payload = self._path(stamp), self._payload(stamp)
+        if path is None or payload is None:
+            return None
+        with contextlib.suppress(OSError):  # Another user's folder cannot be written.
+            os.utime(path)  # `_remove_oldest` looks at the time.
+        name, _, code = payload.partition(NAME_END)
+        try:
+            return driver.Function(code, name.decode())
+        except driver.DriverError:  # for example, the code was made for a newer driver
+            return None
+
+    def _compiled(self, stamp: bytes | None, arguments: tuple[Any, ...]) -> driver.Function:
+        with compiling(self.function.__name__):
+            name, code = self._compiler(self.function, arguments)
+        path = self._path(stamp)
+        if stamp is not None and path is not None:
+            save_stamped(path, stamp, name.encode() + NAME_END + code)
+            _remove_oldest(path.parent.glob(f"{self._name()}-*.cubin"))
+        return driver.Function(code, name)
+
+
+@compiled
+def _anything(number: int) -> int:
+    """Do nothing: the machine code of kernels is kept in the folder of this function's."""
+    return number
+
+
+def _remove_oldest(paths: Any) -> None:
+    """Remove files of earlier versions and of geometries that were not used for long."""
+    with contextlib.suppress(OSError):
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime)[:-MOST_FILES]:
+            path.unlink()
+
+
+def kind_of(argument: Any) -> Any:
+    """Describe the type of an argument: of an array, of a number, or of nested tuples of numbers."""
+    if isinstance(argument, tuple):
+        kind = type(argument)
+        return kind.__module__, kind.__qualname__, getattr(kind, "_fields", ()), tuple(map(kind_of, argument))
+    if getattr(argument, "shape", ()):
+        return argument.dtype.str, argument.ndim
+    return type(argument).__name__
+
+
+def compile_for_gpu(function: FunctionType, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
+    """Compile a kernel for the current GPU and the types of these arguments; return its name and machine code."""
+    numba_cuda = import_cuda()
+
+    def known(each: Any) -> Any:
+        return each if isinstance(each, tuple | int) else numba_cuda.as_cuda_array(each, sync=False)
+
+    dispatcher = numba_cuda.jit(bind_cuda_names(function)).specialize(*map(known, arguments))
+    (overload,) = dispatcher.overloads.values()
+    library = overload._codelibrary
+    code = library.get_cubin()
+    return library._entry_name, bytes(getattr(code, "code", code))
+
+
+def bind_cuda_names(function: FunctionType) -> FunctionType:
+    """Return a copy of a function in which `cuda` is numba's module and marked functions are numba's."""
+    names = function.__globals__
+    known = {name: _meaning_of(names[name]) for name in function.__code__.co_names if name in names}
+    cells = tuple(CellType(_meaning_of(cell.cell_contents)) for cell in function.__closure__ or ())
+    copy = FunctionType(function.__code__, {**names, **known}, function.__name__, function.__defaults__, cells)
+    copy.__qualname__, copy.__kwdefaults__ = function.__qualname__, function.__kwdefaults__
+    return copy
+
+
+def _meaning_of(value: Any) -> Any:
+    if value is cuda:
+        return import_cuda()
+    return _device_dispatcher(value) if isinstance(value, FunctionType) and value in _device_functions else value
+
+
+@cache
+def _device_dispatcher(function: FunctionType) -> Any:
+    return import_cuda().jit(device=True)(bind_cuda_names(function))
 
 
 class Launch(NamedTuple):
@@ -46,7 +207,6 @@ IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bit
 
 @cache
 def launch_of(gpu: int) -> Launch:
-    """Return the block sizes for a GPU."""
     if simulated():
         return IN_SIMULATOR
     return ON_GPU._replace(multiprocessors=driver.attribute(gpu, driver.MULTIPROCESSORS))
@@ -72,7 +232,6 @@ class SimulatedStream:
     handle = 0
 
     def separate(self) -> SimulatedStream:
-        """Return another stream."""
         return SimulatedStream()
 
     def synchronize(self) -> None:
@@ -95,7 +254,6 @@ class BoundKernel:
     """
 
     def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
-        """Load the kernel for the types of these arguments."""
         self._function = kernel.load(gpu, arguments).handle
         count = len(_argument_words(arguments))
         self._words = (ctypes.c_uint64 * count)()
@@ -183,21 +341,18 @@ def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
 
 
 def to_device(array: NDArray[Any]) -> Any:
-    """Return a copy of an array on the current GPU."""
     copy = device_array(array.shape, array.dtype)
     copy.copy_to_device(array)
     return copy
 
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
-    """Return an array of zeros on the current GPU."""
     array = device_array(count, dtype)
     set_zero(array, stream)
     return array
 
 
 def set_zero(array: Any, stream: Stream) -> None:
-    """Fill an array with zeros."""
     if simulated():
         array.copy_to_device(np.zeros(array.shape, array.dtype))
     else:
@@ -210,14 +365,12 @@ def pinned(count: int, dtype: Any) -> NDArray[Any]:
 
 
 def is_pinned(array: NDArray[Any]) -> bool:
-    """Return True if an array is in pinned host memory, which the GPU can copy directly."""
     if simulated() or not len(array) or not array.flags.c_contiguous:
         return False
     return driver.is_pinned(array.ctypes.data)
 
 
 def free_memory() -> int:
-    """Return the free bytes of the current GPU."""
     return sys.maxsize if simulated() else driver.free_memory()
 
 
@@ -234,7 +387,6 @@ def gpu_of(column: Any) -> int:
 
 
 def is_cupy(column: Any) -> bool:
-    """Return True if an array is one of CuPy."""
     return isinstance(column, getattr(sys.modules.get("cupy"), "ndarray", ()))
 
 

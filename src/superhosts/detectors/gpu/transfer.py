@@ -145,7 +145,6 @@ class Lane:
             raise driver.DriverError("a copy", status)
 
     def _transfer_simulated(self, piece: Piece, first: int, step: int) -> None:
-        """Copy the same parts in the simulator."""
         size = piece.size
         columns = [np.concatenate(parts) for parts in zip(*piece.batches, strict=True)]
         for column, target in zip(columns, piece.targets, strict=True):
@@ -154,7 +153,6 @@ class Lane:
 
 
 def _width(column: Addresses) -> int:
-    """Return the bytes per row."""
     return column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1)
 
 

@@ -17,10 +17,9 @@ import numpy as np
 from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32
 from superhosts.detectors.engines.base import STEPS_PER_HOST
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import Launch, Stream, to_device
+from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel, to_device
 from superhosts.lab.rivals.dcds import ADDRESSES, Geometry, Search, column_of, garner_step, row_of
 
 ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # indexes of the limits of a search

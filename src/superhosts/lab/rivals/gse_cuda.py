@@ -17,11 +17,20 @@ from superhosts.core.hashing import fold, mangle32, pair_hash
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words
-from superhosts.detectors.gpu.code import cuda, device_function, kernel
 from superhosts.detectors.gpu.driver import is_out_of_memory
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import Replay, Stream, device_array, device_zeros, set_zero, to_device
+from superhosts.detectors.gpu.launch import (
+    Replay,
+    Stream,
+    cuda,
+    device_array,
+    device_function,
+    device_zeros,
+    kernel,
+    set_zero,
+    to_device,
+)
 from superhosts.errors import GpuMemoryError
 from superhosts.lab.rivals.gse import Geometry, Search, bit_of, place_of, slot_of
 from superhosts.lab.rivals.hostset import Slots, hosts_in

@@ -12,21 +12,232 @@ reported again, or late, may open alerts and let them grow, and closes none.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, get_type_hints
 
 from superhosts.core.pairs import Network, Window
-from superhosts.core.text import counted
-from superhosts.core.times import iso_time
+from superhosts.core.text import counted, printable
+from superhosts.core.times import clock_time, iso_time
 from superhosts.core.units import SECOND
-from superhosts.output.alerts.alert import ALLOWED, GONE, MUTED, QUIET, Alert, Event, Key
-from superhosts.output.alerts.allowing import AllowList, peers_named
-from superhosts.output.alerts.past import Past
-from superhosts.output.alerts.rules import KEEP, Rule, network_of, peers_of
-from superhosts.output.batches import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
-from superhosts.output.rows import Row
+from superhosts.output.alerts.rules import KEEP, AllowList, Rule, network_of, peers_named, peers_of
+from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
+from superhosts.output.report import Row, counted_peers, known_peers
+
+# One alert, and what is told of it.
+
+
+QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
+# What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
+KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
+MAIN = 0.5  # share of a host's pairs from which on one service is its service
+Event = dict[str, Any]  # what is told, as destinations get it
+Key = tuple[str, str]  # rule, and host with its address family
+
+
+@dataclass
+class Alert:
+    """A host that broke a rule, from the window in which it did to the end of the last one in which it still does."""
+
+    rule: str
+    host: str | int
+    family: int | None
+    side: str
+    direction: str
+    counts: str
+    threshold: float  # in force when it was opened
+    opened: int  # start of the first window, nanoseconds
+    last: int  # end of the last window in which the host was seen
+    level: int = 0  # how often the peers have grown by the rule's factor, from the threshold on
+    peers: int = 0  # of the last window
+    peak: int = 0
+    peak_at: int = 0  # end of the window with the most peers
+    windows: int = 0  # in which the host was seen
+    closed: int = 0  # end of the window that closed it; 0: open
+    reason: str = ""
+    act: bool = True  # something could be done against the host when it was opened, and must be undone at the end
+    known: dict[str, Any] = field(default_factory=dict)  # what rows have said besides (KNOWN, service)
+
+    @property
+    def key(self) -> Key:
+        """What it is an alert of."""
+        return self.rule, f"{self.family or ''}/{self.host}"
+
+    @property
+    def id(self) -> str:
+        """A short name, the same wherever it is computed."""
+        words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
+        return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All of it, as it is stored."""
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, content: Any) -> Alert:
+        """Return a stored alert. Raise ValueError if a field is missing or wrong.
+
+        Fields that are not known here are ignored: a later version of the same format has added them.
+        """
+        if not isinstance(content, dict):
+            raise ValueError("an alert is no object")
+        for name, kind in _TYPES.items():
+            if name in content and not isinstance(content[name], kind):
+                raise ValueError(f"{name} of an alert is {printable(repr(content[name]), 40)}")
+        try:
+            found = cls(**{name: value for name, value in content.items() if name in _TYPES})
+        except TypeError:
+            missing = next(name for name in _TYPES if name not in content)
+            raise ValueError(f"{missing} of an alert is missing") from None
+        if not 0 < found.threshold < math.inf:
+            raise ValueError(f"threshold of an alert is {found.threshold}")
+        return found
+
+    def seen(self, row: Row, end: int) -> None:
+        """Take a window in which the host was seen. One that comes late changes the peak alone."""
+        peers = known_peers(row)
+        self.windows += 1
+        if end >= self.last:
+            self.last, self.peers = end, peers
+            self.known |= _known(row)
+        if peers > self.peak:
+            self.peak, self.peak_at = peers, end
+
+    def event(self, kind: str, row: Row | None = None, *, act: bool) -> Event:
+        """Return what is told when something happened; `row`: of the window in which it did.
+
+        `act`: something may be done against the host, or, of an alert that was closed, what was done is to be undone.
+        """
+        ended = {"closed": iso_time(self.closed), "reason": self.reason} if kind == CLOSED else {}
+        return {
+            "kind": ALERT,
+            "event": kind,
+            "text": self._sentence(kind, row),
+            "alert": self.id,
+            "rule": self.rule,
+            "host": self.host,
+            "family": self.family,
+            "side": self.side,
+            "direction": self.direction,
+            "counts": self.counts,
+            "threshold": self.threshold,
+            "peers": self.peers,
+            "peers_low": None if row is None else row["peers_low"],
+            "peers_high": None if row is None else row["peers_high"],
+            "peak": self.peak,
+            "since": iso_time(self.opened),
+            "until": iso_time(self.last),
+            "windows": self.windows,
+            **self.known,
+            **ended,
+            "act": act,
+        }
+
+    def _sentence(self, kind: str, row: Row | None) -> str:
+        """Return what happened in one line for people, which every destination that people read shows."""
+        name = next(
+            (f" ({printable(self.known[each])})" for each in ("label", "name", "as_name") if each in self.known), ""
+        )
+        whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{name}"
+        if kind == CLOSED:
+            why = "" if self.reason == QUIET else f" ({self.reason})"
+            return f"{whose} after {_span(self.last - self.opened)}, peak {self.peak:,}{why}"
+        bound = "at least " if row is not None and row["peers"] is None else ""
+        way = f", direction {self.direction}" if self.direction != "any" else ""
+        service = f" on {self.known['service']}" if "service" in self.known else ""
+        pattern = f", {self.known['pattern']}{service}" if "pattern" in self.known else ""
+        number = f"{bound}{counted_peers(self.peers, self.counts)} (threshold {self.threshold:,.10g})"
+        return f"{whose} has {number}{way}{pattern}, since {clock_time(self.opened, self.last)}"
+
+
+_TYPES = {name: int | float if kind is float else kind for name, kind in get_type_hints(Alert).items()}
+_TYPES["known"] = dict
+
+
+def _known(row: Row) -> dict[str, Any]:
+    """Return what a row says besides its numbers."""
+    found = {name: row[name] for name in KNOWN if row.get(name) is not None}
+    ports = (row.get("evidence") or {}).get("ports") or ()
+    return found | ({"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {})
+
+
+def _span(nanoseconds: int) -> str:
+    """Return how long something took: 45 s, 10 min, 2 h 5 min, 3 d 2 h."""
+    seconds = nanoseconds // SECOND
+    for least, large, small in ((86400, "d", "h"), (3600, "h", "min")):
+        if seconds >= least:
+            whole, rest = divmod(seconds, least)
+            parts = rest // (3600 if small == "h" else 60)
+            return f"{whole} {large}" + (f" {parts} {small}" if parts else "")
+    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
+
+
+# The hosts' own past: how many peers each usually has, in bounded memory.
+#
+# Of every host that was in the rows of the last windows its peers are kept, and a window without it counts as none. Of
+# hosts beyond the bound, those that were seen longest ago are forgotten: they are new when they come again.
+
+
+WINDOWS = 12  # of which the median is taken
+LEARNING = 6  # windows before anything is known of anybody
+MOST_HOSTS = 65_536
+
+
+class Past:
+    """Peers of hosts in the last windows, by a key that names rule and host."""
+
+    def __init__(self, *, hosts: int = MOST_HOSTS, windows: int = 0) -> None:
+        self.windows = windows  # taken so far
+        self.changed: set[str] = set()  # keys whose values are to be stored
+        self.forgotten: set[str] = set()
+        self._most = hosts
+        self._values: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()  # (number of the window, peers)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def knows(self) -> bool:
+        """False as long as nothing can be called usual."""
+        return self.windows >= LEARNING
+
+    def usual(self, key: str) -> float:
+        """Return the median of a host's peers in the last windows."""
+        known = min(self.windows, WINDOWS)
+        values = [peers for number, peers in self._values.get(key, ()) if number >= self.windows - known]
+        return float(median([*values, *[0] * (known - len(values))])) if known else 0.0
+
+    def note(self, key: str, peers: int) -> None:
+        """Take the peers of a host in the window that is being taken."""
+        values = [each for each in self._values.pop(key, []) if each[0] > self.windows - WINDOWS]
+        self._values[key] = [*(each for each in values if each[0] != self.windows), (self.windows, peers)]
+        self.changed.add(key)
+        self.forgotten.discard(key)
+        while len(self._values) > self._most:
+            oldest, _ = self._values.popitem(last=False)
+            self.changed.discard(oldest)
+            self.forgotten.add(oldest)
+
+    def next_window(self) -> None:
+        """End a window."""
+        self.windows += 1
+
+    def stored(self, key: str) -> str:
+        """Return a host's values as text."""
+        return json.dumps(self._values[key])
+
+    def restore(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Take stored values, those that were seen longest ago first."""
+        read = [(key, [(int(number), int(peers)) for number, peers in json.loads(text)]) for key, text in rows]
+        for key, values in sorted(read, key=lambda each: max((number for number, _ in each[1]), default=0)):
+            self._values[key] = values
+
 
 CAP = 100  # alerts opened in one window
 

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from superhosts.output.addresses import Address
-from superhosts.output.batches import CLOSED, STORM, Batch, Record, describe
-from superhosts.output.senders.base import Sender
-from superhosts.output.senders.http import OPTIONS, HttpClient
+from superhosts.output.records import CLOSED, STORM, Batch, Record, describe
+from superhosts.output.senders import Address, Sender
+from superhosts.output.senders.webhook import OPTIONS, HttpClient
 
 LABELS = ("rule", "host", "side", "direction", "site", "counts", "filter")
 LEAST = 300.0  # seconds that an alert lasts

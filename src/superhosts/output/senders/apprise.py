@@ -10,10 +10,8 @@ import warnings
 from typing import Any
 
 from superhosts.errors import MissingExtraError
-from superhosts.output.addresses import Address
-from superhosts.output.batches import CLOSED, GROWN, OPENED, Batch
-from superhosts.output.senders.base import Sender, TemporaryError
-from superhosts.output.senders.templates import heading, shown_lines
+from superhosts.output.records import CLOSED, GROWN, OPENED, Batch, heading, shown_lines
+from superhosts.output.senders import Address, Sender, TemporaryError
 
 try:
     import apprise

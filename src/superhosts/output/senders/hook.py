@@ -31,9 +31,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from superhosts.core.text import printable
-from superhosts.output.addresses import Address
-from superhosts.output.batches import ALERT, CLOSED, OPENED, Batch, Record
-from superhosts.output.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
+from superhosts.output.records import ALERT, CLOSED, OPENED, Batch, Record
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 TRY_LATER = 75  # EX_TEMPFAIL of sysexits.h
 KILLED_WITHIN = 5.0  # seconds

@@ -11,9 +11,8 @@ import json
 from typing import Any, ClassVar
 
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
-from superhosts.output.addresses import Address
-from superhosts.output.batches import Batch
-from superhosts.output.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError
+from superhosts.output.records import Batch
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError
 
 
 class Kafka(Sender):

@@ -24,9 +24,16 @@ from email.utils import formatdate
 from typing import ClassVar
 
 from superhosts.core.text import counted, printable
-from superhosts.output.addresses import Address, read_secret
-from superhosts.output.batches import ALERT, Batch, describe
-from superhosts.output.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
+from superhosts.output.records import ALERT, Batch, describe
+from superhosts.output.senders import (
+    TIMEOUT,
+    Address,
+    PermanentError,
+    Sender,
+    TemporaryError,
+    read_secret,
+    reason_of,
+)
 
 SHOWN = 200  # hosts in the text of a mail
 

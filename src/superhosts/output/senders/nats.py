@@ -20,9 +20,8 @@ import re
 from typing import Any, ClassVar
 
 from superhosts.errors import MissingExtraError
-from superhosts.output.addresses import Address, read_secret
-from superhosts.output.batches import Batch
-from superhosts.output.senders.base import TIMEOUT, Sender, TemporaryError, reason_of
+from superhosts.output.records import Batch
+from superhosts.output.senders import TIMEOUT, Address, Sender, TemporaryError, read_secret, reason_of
 
 try:
     import nats.errors

@@ -28,9 +28,8 @@ import socket
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from superhosts.output.addresses import Address
-from superhosts.output.batches import Batch, Record, describe
-from superhosts.output.senders.base import TIMEOUT, PermanentError, Sender, TemporaryError, reason_of
+from superhosts.output.records import Batch, Record, describe
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 FACILITIES = (
     *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"),

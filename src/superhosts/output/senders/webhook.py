@@ -20,15 +20,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import http.client
 import json
+import ssl
 import time
-from typing import ClassVar
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
-from superhosts.output.addresses import Address, read_secret
-from superhosts.output.batches import Batch
-from superhosts.output.senders.base import Sender, TemporaryError
-from superhosts.output.senders.http import OPTIONS, HttpClient
-from superhosts.output.senders.templates import TEMPLATES
+from superhosts import __version__
+from superhosts.core.text import printable
+from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
+from superhosts.output.senders import (
+    TIMEOUT,
+    Address,
+    PermanentError,
+    Sender,
+    TemporaryError,
+    read_secret,
+    reason_of,
+)
+
+OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
+PERMANENT = {400, 413, 415, 422}  # The content is refused; other answers may change when an operator mends something.
+LONGEST_WAIT = 300.0  # seconds that a receiver may ask for
+Body = dict[str, Any]
 
 
 class Webhook(Sender):
@@ -81,3 +98,156 @@ def secret_bytes(text: str) -> bytes:
     if text.startswith("whsec_"):
         return base64.b64decode(text.removeprefix("whsec_"), validate=True)
     return text.encode()
+
+
+# Templates return the bodies of the requests of one batch. Chats get one message per batch that lists at most `SHOWN`
+# hosts; PagerDuty takes one event per request.
+
+
+def as_json(batch: Batch, _key: str) -> Iterator[Body]:
+    """Yield the batch with its records."""
+    yield batch.as_json()
+
+
+def as_slack(batch: Batch, _key: str) -> Iterator[Body]:
+    """Yield a message for an incoming webhook of Slack (Mattermost and Rocket.Chat take it, too)."""
+    lines = [*shown_lines(batch)]
+    text = "\n".join([f"*{_slack(heading(batch))}*", *(f"• {_slack(line)}" for line in lines)])
+    yield {"text": text}
+
+
+def _slack(text: str) -> str:
+    """Return text without what Slack takes for markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def as_teams(batch: Batch, _key: str) -> Iterator[Body]:
+    """Yield an adaptive card for a workflow of Teams ("When a Teams webhook request is received")."""
+    title = {"type": "TextBlock", "text": heading(batch), "weight": "Bolder", "wrap": True}
+    lines = [{"type": "TextBlock", "text": line, "wrap": True, "spacing": "None"} for line in shown_lines(batch)]
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [title, *lines],
+    }
+    content = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+    yield {"type": "message", "attachments": [content]}
+
+
+def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
+    """Yield an event of PagerDuty's Events API v2 for each record.
+
+    Events of one alert share a key, so that it is one incident, which is resolved when the alert is closed. Rows of one
+    host share a key, so that a host that stays over the threshold is one incident; nothing resolves it.
+    """
+    for record in batch.records:
+        yield {
+            "routing_key": key,
+            "event_action": "resolve" if record.get("event") == CLOSED else "trigger",
+            "dedup_key": identity(record),
+            "payload": {
+                "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
+                "source": str(record.get("host") or record["id"]),
+                "severity": record.get("severity", "warning"),
+                "timestamp": record.get("closed")
+                or record.get("until")
+                or record.get("window_end")
+                or batch.window_end,
+                "group": record["site"] or "superhosts",
+                "class": record["kind"],
+                "custom_details": record,
+            },
+        }
+
+
+def identity(record: Record) -> str:
+    """Return what records of the same alert, or rows of the same host in other windows, share."""
+    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "host", "side", "direction")
+    parts = (record.get(name) for name in names)
+    return "/".join(str(part) for part in ("superhosts", *parts) if part)[:255]
+
+
+TEMPLATES: dict[str, Callable[[Batch, str], Iterator[Body]]] = {
+    "json": as_json,
+    "slack": as_slack,
+    "teams": as_teams,
+    "pagerduty": as_pagerduty,
+}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirects: a report goes where the operator has sent it."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Return None: the answer becomes an error."""
+
+
+class HttpClient:
+    """Posts JSON to the receiver of one address, `KIND+http://…` or `KIND+https://…`.
+
+    Proxies come from the environment, as usual (https_proxy).
+    """
+
+    def __init__(self, address: Address, path: str = "") -> None:
+        """Check the address; `path` is appended to it."""
+        scheme = address.scheme.partition("+")[2]
+        address.host_and_port(80)
+        whole = f"{address.path.rstrip('/')}{path}" if path else address.path
+        self.url = f"{scheme}://{address.place}{whole}" + (f"?{address.query}" if address.query else "")
+        self._address = address
+        self._timeout = address.seconds("timeout", TIMEOUT)
+        self._is_tls = scheme == "https"
+        for name in ("password-file", "token-file"):
+            address.file(name)
+        if self._is_tls:
+            address.tls()
+
+    def post(self, body: bytes, headers: dict[str, str]) -> None:
+        """Post a body. Raises TemporaryError or PermanentError."""
+        everything = {"Content-Type": "application/json", "User-Agent": f"superhosts/{__version__}", **headers}
+        everything |= self._credentials()
+        request = urllib.request.Request(self.url, body, everything, method="POST")
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if self._is_tls:
+            handlers.append(urllib.request.HTTPSHandler(context=self._tls()))
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=self._timeout) as answer:
+                answer.read(65536)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TemporaryError(reason_of(error)) from None
+
+    def _tls(self) -> ssl.SSLContext:
+        return self._address.tls()
+
+    def _credentials(self) -> dict[str, str]:
+        """Return the header that says who this is. Files are read each time, so that new secrets count at once."""
+        try:
+            if (token := self._address.file("token-file")) is not None:
+                return {"Authorization": f"Bearer {read_secret(token)}"}
+            if self._address.user:
+                file = self._address.file("password-file")
+                password = self._address.password if file is None else read_secret(file)
+                both = base64.b64encode(f"{self._address.user}:{password}".encode()).decode()
+                return {"Authorization": f"Basic {both}"}
+        except (OSError, ValueError) as error:
+            raise TemporaryError(str(error)) from None
+        return {}
+
+
+def _refusal(error: urllib.error.HTTPError) -> Exception:
+    """Return the error for an answer that is no success."""
+    try:
+        said = printable(error.read(200).decode("utf-8", "replace").strip())
+    except (OSError, http.client.HTTPException):
+        said = ""
+    text = f"it answers {error.code} {error.reason}" + (f": {said}" if said else "")
+    if 300 <= error.code < 400:
+        return TemporaryError(f"{text}; redirects are not followed, so give the final address")
+    if error.code in PERMANENT:
+        return PermanentError(text)
+    wait = error.headers.get("Retry-After", "") if error.headers else ""
+    return TemporaryError(text, after=min(float(wait), LONGEST_WAIT) if wait.isdecimal() else 0.0)

@@ -2,10 +2,8 @@
 
 | file | what it knows |
 |---|---|
-| `marks.py` | how many distinct things were seen, in 64 bits |
-| `sightings.py` | what one packet says about its pair: what it does, and which service it is about |
-| `sampling.py` | the sample of an open window: which pairs are in it, and the loops that take packets into it |
-| `sample.py` | the sample of a closed window: merged, saved, asked for the pairs of a host |
+| `observations.py` | what one packet says about its pair, and how many distinct things were seen, in 64 bits |
+| `sample.py` | which pairs are in the sample, while its window is open and once it is closed, merged and saved |
 | `summary.py` | the sampled pairs of one host in a few numbers |
 | `patterns.py` | the table of rules that names what such numbers look like |
 

@@ -66,7 +66,6 @@ class Verdict(NamedTuple):
 
 
 def _probes(summary: Summary) -> bool:
-    """Return True if the host asks, and most get no answer."""
     return summary.opened.low >= MOST and _silent(summary).low >= 0.5
 
 
@@ -180,7 +179,6 @@ def _collects(summary: Summary) -> bool:
 
 
 def _at_host(summary: Summary) -> bool:
-    """Return True if most peers ask the host for something."""
     return summary.asked.low >= MOST
 
 
@@ -440,11 +438,9 @@ class Judge:
         return judge(summary)
 
     def fields(self, host: Host, part: Part) -> dict[str, Any]:
-        """Return what a row says of its host."""
         verdict = self.verdict(host, part)
         return {"pattern": verdict.pattern, "reason": verdict.reason, "evidence": verdict.summary.fields()}
 
 
 def judge_of(evidence: Evidence | None) -> Judge | None:
-    """Return who judges by some evidence; None without."""
     return None if evidence is None else Judge(evidence)

@@ -115,7 +115,6 @@ class Reach(NamedTuple):
 
 
 def places_of(size: int) -> int:
-    """Return the places of the table for a sample of this size."""
     return max(4 << (size - 1).bit_length(), LEAST_PLACES)
 
 
@@ -261,7 +260,6 @@ def note(waiting: Words, first: int, used: int, limit: np.uint64, table: Table) 
 
 @compiled
 def compact(table: Table, limit: np.uint64) -> None:
-    """Remove the rows with hashes above a limit."""
     rows, slots, used = table
     slots[:] = -1
     last, kept = _U(len(slots) - 1), 0
@@ -401,7 +399,6 @@ class _Lane:
             self.absorb(limit)
 
     def absorb(self, limit: int) -> None:
-        """Put the packets that wait into the table."""
         if self._table is None:
             self._table = empty_table(self._size, self._width)
         done = 0
@@ -411,7 +408,6 @@ class _Lane:
         self.used = 0
 
     def rows(self, limit: int) -> Rows:
-        """Return the rows of this lane in the order of hashes."""
         self.absorb(limit)
         assert self._table is not None
         return sorted_rows(self._table.rows[: self._table.used[0]], self._size)
@@ -488,7 +484,6 @@ class Evidence:
 
     @property
     def key(self) -> str:
-        """The fingerprint of the key."""
         return fingerprint(self.secret)
 
     @property
@@ -498,7 +493,6 @@ class Evidence:
 
     @property
     def memory(self) -> int:
-        """Bytes of the rows."""
         return sum(rows.nbytes for rows in self.rows.values())
 
     def is_whole(self, family: int) -> bool:

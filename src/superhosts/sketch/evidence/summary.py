@@ -65,7 +65,6 @@ class Share(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The share; None if there is nothing to be shared."""
         return self.hits / self.of if self.of else None
 
     @property
@@ -136,7 +135,6 @@ class Summary:
 
     @cached_property
     def main(self) -> tuple[Service, Share] | None:
-        """The most frequent service."""
         return self.services[0] if self.services else None
 
     def at(self, ports: frozenset[tuple[int, int | None]], *, host: bool) -> Share:
@@ -150,7 +148,6 @@ class Summary:
         return Share(hits, of)
 
     def fields(self) -> dict[str, Any]:
-        """Return the summary as a row has it."""
         return {
             "pairs": self.pairs,
             "complete": self.is_whole,

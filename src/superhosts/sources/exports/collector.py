@@ -6,7 +6,9 @@ their template. Then the walk goes on behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,51 +17,22 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.profile import measured
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
-from superhosts.sources.exports.budget import Budget
-from superhosts.sources.exports.held import Held, HeldSet
-from superhosts.sources.exports.layout import (
-    AT,
-    BAD,
-    BOOT,
-    CLOCK,
-    DAMAGED,
-    DATAGRAM,
-    DATAGRAM_SLOTS,
-    DATAGRAMS,
-    DONE,
-    FIRST_COUNT,
-    FULL,
-    IN_STEP,
-    LONGEST,
-    NOT_IP,
-    OPTIONS,
-    OWN_OPTIONS,
-    RECEIVED,
-    RECORDS,
-    ROOM,
-    ROWS4,
-    ROWS6,
-    SECOND_ROWS,
-    SET_END,
-    SHORTEST_RECORD,
-    START,
-    STREAM,
-    STREAM_DATAGRAMS,
-    TALLY_SLOTS,
-    TEMPLATES,
-    TRUNCATED,
-    UNKNOWN_VERSION,
-    UNSUPPORTED,
-    WANTS,
-    WRONG_TIMES,
-    Bytes,
-    Rows,
-)
+from superhosts.sources.exports import layout
+from superhosts.sources.exports.containers import LONGEST
+from superhosts.sources.exports.layout import Bytes, Rows, add_records
 from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
-from superhosts.sources.exports.registry import ESTABLISHED, LIMITS, Limits, Registry, StreamKey
-from superhosts.sources.exports.sequence import UNKNOWN_STEP, add_records
+from superhosts.sources.exports.registry import (
+    ESTABLISHED,
+    LIMITS,
+    BadTemplateError,
+    Limits,
+    Registry,
+    StreamKey,
+    Template,
+    read_options,
+    read_templates,
+)
 from superhosts.sources.exports.sflow_walk import walk_sflow
-from superhosts.sources.exports.templates import BadTemplateError, Template, read_options, read_templates
 from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
 from superhosts.sources.frames.links import link_of
 
@@ -67,6 +40,14 @@ BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100
 # The link types of the capture formats for the header protocols of sFlow.
 _LINKS = {1: 1, 5: 107, 7: 9, 11: 101, 12: 101, 13: 219}
+BURST = 500_000  # bytes of templates of all new exporters together
+RATE = 50_000  # bytes of them in a second
+BURST_EACH = 65_536  # bytes of templates of one exporter that is established
+RATE_EACH = 2_000
+MOST_NAMES = 4096
+MOST_HELD = 16 << 20  # bytes of sets of records that wait for their template
+MOST_HELD_EACH = 2 << 20  # of one template
+_BESIDES = 200  # bytes that Python takes for each
 
 
 class Batch(NamedTuple):
@@ -80,7 +61,7 @@ class Batch(NamedTuple):
 Pool = dict[StreamKey, dict[int, Template]]  # templates that inputs of one run know of each other
 
 
-class Manner(NamedTuple):
+class Settings(NamedTuple):
     """How exports are read."""
 
     is_sflow: bool = False
@@ -93,54 +74,56 @@ class Manner(NamedTuple):
 class Collector:
     """Reads the datagrams of one input."""
 
-    def __init__(self, counters: SourceCounters, manner: Manner, pool: Pool | None = None) -> None:
-        self.registry = Registry(manner.time if manner.time in ("start", "end") else None, manner.limits)
+    def __init__(self, counters: SourceCounters, settings: Settings, pool: Pool | None = None) -> None:
+        self.registry = Registry(settings.time if settings.time in ("start", "end") else None, settings.limits)
         self.held = Held()
         self.dropped = 0  # datagrams that the kernel had no room for
-        self._counters, self._manner, self._pool = counters, manner, pool
-        rows = BLOCK_ROWS + LONGEST // SHORTEST_RECORD + 1
-        self._room = new_columns(rows, rows, manner.wants.details)
-        self._tally = np.zeros(TALLY_SLOTS, np.int64)
-        self._tally[WANTS] = wants_of(manner.wants)
-        self._totals = np.zeros(TALLY_SLOTS, np.int64)
+        self._counters, self._settings, self._pool = counters, settings, pool
+        rows = BLOCK_ROWS + LONGEST // layout.SHORTEST_RECORD + 1
+        self._room = new_columns(rows, rows, settings.wants.details)
+        self._tally = np.zeros(layout.TALLY_SLOTS, np.int64)
+        self._tally[layout.WANTS] = wants_of(settings.wants)
+        self._totals = np.zeros(layout.TALLY_SLOTS, np.int64)
         self._bad_templates = self._refused = 0
         self.budget = Budget()
-        self._links = np.array([_link(protocol) for protocol in range(16)], np.int64)
+        self._links = np.array([link_of(_LINKS.get(protocol, -1)) for protocol in range(16)], np.int64)
 
     def feed(self, batch: Batch) -> Iterator[PacketBlock]:
         """Read datagrams; yield blocks whenever one is full. `take` returns the rest."""
-        self._tally[DATAGRAM] = self._tally[AT] = 0
+        self._tally[layout.DATAGRAM] = self._tally[layout.AT] = 0
         while True:
             with measured("walk") as work:
-                before = int(self._tally[ROWS4] + self._tally[ROWS6])
+                before = int(self._tally[layout.ROWS4] + self._tally[layout.ROWS6])
                 reason = self._walk(batch)
-                work.amount += int(self._tally[ROWS4] + self._tally[ROWS6]) - before
-            if reason == DONE:
+                work.amount += int(self._tally[layout.ROWS4] + self._tally[layout.ROWS6]) - before
+            if reason == layout.DONE:
                 return
-            if reason == ROOM:
+            if reason == layout.ROOM:
                 yield self.take()
-            elif reason == FULL:
+            elif reason == layout.FULL:
                 self.registry.make_room()
             else:
                 yield from self._handle(batch, reason)
-                self._tally[AT] = self._tally[SET_END]
+                self._tally[layout.AT] = self._tally[layout.SET_END]
 
     def take(self) -> PacketBlock:
         """Return the packets that were read since the last call, and count them."""
         tally = self._tally
-        narrow, wide = int(tally[ROWS4]), int(tally[ROWS6])
-        block = block_of(copied(first_rows(self._room, narrow, wide)), details=self._manner.wants.details)
+        narrow, wide = int(tally[layout.ROWS4]), int(tally[layout.ROWS6])
+        block = block_of(copied(first_rows(self._room, narrow, wide)), details=self._settings.wants.details)
         counters = self._counters
         counters.ipv4 += narrow
         counters.ipv6 += wide
-        counters.not_ip += int(tally[NOT_IP])
-        counters.truncated += int(tally[TRUNCATED])
-        counters.unsupported_link += int(tally[UNSUPPORTED])
-        others = int(tally[NOT_IP] + tally[TRUNCATED] + tally[UNSUPPORTED] - tally[SECOND_ROWS])
+        counters.not_ip += int(tally[layout.NOT_IP])
+        counters.truncated += int(tally[layout.TRUNCATED])
+        counters.unsupported_link += int(tally[layout.UNSUPPORTED])
+        others = int(
+            tally[layout.NOT_IP] + tally[layout.TRUNCATED] + tally[layout.UNSUPPORTED] - tally[layout.SECOND_ROWS]
+        )
         counters.packets += narrow + wide + others
-        counters.records += int(tally[RECORDS])
+        counters.records += int(tally[layout.RECORDS])
         self._totals += tally
-        tally[FIRST_COUNT:CLOCK] = 0
+        tally[layout.FIRST_COUNT : layout.CLOCK] = 0
         return block
 
     def status(self, name: str) -> dict[str, Any]:
@@ -149,15 +132,15 @@ class Collector:
         lost, restarts = self.registry.losses()
         return {
             "input": name,
-            "datagrams": totals[DATAGRAMS],
+            "datagrams": totals[layout.DATAGRAMS],
             "sampling": self.registry.rate() or None,
             "lost_records": lost["records"],
             "lost_datagrams": lost["datagrams"],
             "kernel_drops": self.dropped,
             "restarts": restarts,
-            "other_datagrams": totals[UNKNOWN_VERSION],
-            "damaged": totals[BAD] + totals[DAMAGED],
-            "wrong_times": totals[WRONG_TIMES],
+            "other_datagrams": totals[layout.UNKNOWN_VERSION],
+            "damaged": totals[layout.BAD] + totals[layout.DAMAGED],
+            "wrong_times": totals[layout.WRONG_TIMES],
             "bad_templates": self._bad_templates,
             "refused_templates": self._refused,
             "sets_waiting": len(self.held),
@@ -168,34 +151,34 @@ class Collector:
 
     def _walk(self, batch: Batch) -> int:
         tables, room, tally = self.registry.tables, self._room, self._tally
-        if self._manner.is_sflow:
+        if self._settings.is_sflow:
             return walk_sflow(batch.block, batch.datagrams, self._links, tables, room, tally)
-        arrival = int(self._manner.time == "received")
+        arrival = int(self._settings.time == "received")
         return walk_netflow(batch.block, batch.datagrams, batch.peers, tables, room, tally, arrival)
 
     def _handle(self, batch: Batch, reason: int) -> Iterator[PacketBlock]:
         """Do what the walk leaves to Python, for the set at which it has stopped."""
         tally = self._tally
-        at, end, stream = int(tally[AT]), int(tally[SET_END]), int(tally[STREAM])
+        at, end, stream = int(tally[layout.AT]), int(tally[layout.SET_END]), int(tally[layout.STREAM])
         content = batch.block[at + 4 : end].tobytes()
         kind = int(batch.block[at]) << 8 | int(batch.block[at + 1])
-        if reason == TEMPLATES and not self._may_learn(stream, len(content)):
+        if reason == layout.TEMPLATES and not self._may_learn(stream, len(content)):
             self._refused += 1
-        elif reason == TEMPLATES:
+        elif reason == layout.TEMPLATES:
             for template in self._learn(stream, content, kind):
                 yield from self._replay(stream, template)
-        elif reason == OPTIONS:
+        elif reason == layout.OPTIONS:
             self._note_options(stream, content, self.registry.templates[stream, kind])
         elif not self._borrow(stream, kind):
             self._hold(batch, stream, kind, (at, end))
         else:
-            tally[SET_END] = at  # the template is known now: read the set
+            tally[layout.SET_END] = at  # the template is known now: read the set
 
     def _may_learn(self, stream: int, size: int) -> bool:
         """Return True unless an exporter from the network sends more new templates than there is time for."""
-        if not self._manner.is_live:
+        if not self._settings.is_live:
             return True
-        is_established = int(self.registry.tables.streams[stream, STREAM_DATAGRAMS]) >= ESTABLISHED
+        is_established = int(self.registry.tables.streams[stream, layout.STREAM_DATAGRAMS]) >= ESTABLISHED
         return self.budget.allows(self.registry.key_of(stream), size, is_established=is_established)
 
     def _learn(self, stream: int, content: bytes, kind: int) -> list[Template]:
@@ -225,20 +208,22 @@ class Collector:
             if options.rate:
                 self.registry.note_rate(stream, options.sampler, options.rate)
             if options.boot:
-                self.registry.tables.streams[stream, BOOT] = options.boot
+                self.registry.tables.streams[stream, layout.BOOT] = options.boot
         if self.registry.key_of(stream).version == 10:
-            add_records(self.registry.tables.streams, stream, count, OWN_OPTIONS)
+            add_records(self.registry.tables.streams, stream, count, layout.OWN_OPTIONS)
 
     def _hold(self, batch: Batch, stream: int, number: int, place: tuple[int, int]) -> None:
         """Keep a set until its template comes."""
-        row = batch.datagrams[self._tally[DATAGRAM]]
+        row = batch.datagrams[self._tally[layout.DATAGRAM]]
         key = self.registry.key_of(stream)
-        start, header = int(row[START]), IPFIX_HEADER if key.version == 10 else V9_HEADER
+        start, header = int(row[layout.START]), IPFIX_HEADER if key.version == 10 else V9_HEADER
         content = batch.block[start : start + header].tobytes() + batch.block[place[0] : place[1]].tobytes()
         if key.version == 10:
             content = content[:2] + len(content).to_bytes(2, "big") + content[4:]
-            self.registry.tables.streams[stream, IN_STEP] = UNKNOWN_STEP  # nobody knows how many records it has
-        self.held.add((key, number), HeldSet(content, int(row[RECEIVED])))
+            self.registry.tables.streams[stream, layout.IN_STEP] = (
+                layout.UNKNOWN_STEP
+            )  # nobody knows how many records it has
+        self.held.add((key, number), HeldSet(content, int(row[layout.RECEIVED])))
 
     def _replay(self, stream: int, template: Template) -> Iterator[PacketBlock]:
         """Read the sets that have waited for a template."""
@@ -246,16 +231,16 @@ class Collector:
         waiting = self.held.take((key, template.number))
         if not waiting:
             return
-        place = self._tally[:FIRST_COUNT].copy()
+        place = self._tally[: layout.FIRST_COUNT].copy()
         yield from self.feed(_as_batch(waiting, key.address))
-        self._tally[:FIRST_COUNT] = place
+        self._tally[: layout.FIRST_COUNT] = place
 
 
 def _as_batch(waiting: list[HeldSet], address: int) -> Batch:
     ends = np.cumsum([len(held.content) for held in waiting])
-    datagrams = np.ones((len(waiting), DATAGRAM_SLOTS), np.int64)
+    datagrams = np.ones((len(waiting), layout.DATAGRAM_SLOTS), np.int64)
     datagrams[:, 0], datagrams[:, 1] = ends - [len(held.content) for held in waiting], ends
-    datagrams[:, RECEIVED] = [held.received for held in waiting]
+    datagrams[:, layout.RECEIVED] = [held.received for held in waiting]
     peers = np.empty((len(waiting), 2), np.uint64)
     peers[:] = address >> 64, address & (1 << 64) - 1
     return Batch(as_block(b"".join(held.content for held in waiting)), datagrams, peers)
@@ -268,9 +253,93 @@ def as_block(content: bytes) -> Bytes:
 
 def empty_batch() -> Batch:
     """Return a batch without datagrams: reading it loads the compiled loops before the first datagram comes."""
-    return Batch(as_block(b"\0"), np.zeros((0, DATAGRAM_SLOTS), np.int64), np.zeros((0, 2), np.uint64))
+    return Batch(as_block(b"\0"), np.zeros((0, layout.DATAGRAM_SLOTS), np.int64), np.zeros((0, 2), np.uint64))
 
 
-def _link(protocol: int) -> int:
-    """Return how frames of a header protocol of sFlow start."""
-    return link_of(_LINKS.get(protocol, -1))
+class Bucket:
+    """A budget that fills up again with time."""
+
+    def __init__(self, burst: int, rate: int, now: float) -> None:
+        self._burst, self._rate = burst, rate
+        self._left, self._then = float(burst), now
+
+    def spend(self, amount: int, now: float) -> bool:
+        """Take an amount; return False if it is not there."""
+        self._left = min(self._burst, self._left + (now - self._then) * self._rate)
+        self._then = now
+        if self._left < amount:
+            return False
+        self._left -= amount
+        return True
+
+
+class Budget:
+    """How much work exporters may cause with new templates.
+
+    Templates are read in Python, far more slowly than records. A template that is known costs nothing, so an exporter
+    that means well needs a budget only when it starts. One that sends ever new templates is refused when its own is
+    spent; those that were never heard of before share one, because a source address can be forged.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shared = Bucket(BURST, RATE, clock())
+        self._own: dict[Hashable, Bucket] = {}
+
+    def allows(self, name: Hashable, amount: int, *, is_established: bool) -> bool:
+        """Return True if an exporter may send so many bytes of new templates now."""
+        now = self._clock()
+        if not is_established:
+            return self._shared.spend(amount, now)
+        if name not in self._own and len(self._own) >= MOST_NAMES:
+            del self._own[next(iter(self._own))]
+        return self._own.setdefault(name, Bucket(BURST_EACH, RATE_EACH, now)).spend(amount, now)
+
+
+class HeldSet(NamedTuple):
+    """The header of a datagram and one of its sets, which is a datagram again, and when it was received."""
+
+    content: bytes
+    received: int
+
+
+Key = tuple[StreamKey, int]  # and the number of the template
+
+
+class Held:
+    """Sets of records that came before their template and wait for it; the oldest are given up first."""
+
+    def __init__(self, most: int = MOST_HELD, each: int = MOST_HELD_EACH) -> None:
+        self.given_up = 0
+        self._most, self._each = most, each
+        self._sets: OrderedDict[Key, deque[HeldSet]] = OrderedDict()
+        self._sizes: dict[Key, int] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sets.values()))
+
+    def add(self, key: Key, held: HeldSet) -> None:
+        """Keep a set until its template comes."""
+        size = len(held.content) + _BESIDES
+        self._sets.setdefault(key, deque()).append(held)
+        self._sizes[key] = self._sizes.get(key, 0) + size
+        self._bytes += size
+        while self._sizes.get(key, 0) > self._each:
+            self._drop(key)
+        while self._bytes > self._most:
+            self._drop(next(iter(self._sets)))
+
+    def take(self, key: Key) -> list[HeldSet]:
+        """Return the sets that wait for a template, whose time has come."""
+        self._bytes -= self._sizes.pop(key, 0)
+        return list(self._sets.pop(key, ()))
+
+    def _drop(self, key: Key) -> None:
+        waiting = self._sets[key]
+        size = len(waiting.popleft().content) + _BESIDES
+        self._sizes[key] -= size
+        self._bytes -= size
+        self.given_up += 1
+        if not waiting:
+            del self._sets[key], self._sizes[key]

@@ -10,24 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.filetypes import not_exports
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
+from superhosts.jit.cache import compiled
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.exports.captured import CAPTURES
-from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
-from superhosts.sources.exports.hints import exports_in
-from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
-from superhosts.sources.exports.payloads import find_payloads, room_for
-from superhosts.sources.exports.splitting import datagrams_of, is_cut
+from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
+from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut
+from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
+from superhosts.sources.exports.netflow_walk import wide
 from superhosts.sources.files import is_url
+from superhosts.sources.frames.headers import is_ipv4
+from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
 from superhosts.sources.input import FileSource, Input, Stream
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}
 SFLOW = "sflow"
+_UDP = 17
 _KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
@@ -39,7 +42,7 @@ class ExportFile(FileSource[Stream]):
         super().__init__(file)
         self.one_thread = file.reopens
         self._format, self._pool = format, pool
-        self._manner = Manner(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
+        self._settings = Settings(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
         self._time = time
         self._first: Batch | None = None  # read from a pipe for its time
         self._batches: Iterator[Batch] | None = None
@@ -48,7 +51,7 @@ class ExportFile(FileSource[Stream]):
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
-        self._manner = self._manner._replace(wants=wants)
+        self._settings = self._settings._replace(wants=wants)
 
     def _look(self) -> int | None:
         """Return the time of the first records; None for an empty input. Its templates are known to others then."""
@@ -63,11 +66,11 @@ class ExportFile(FileSource[Stream]):
                 self._check_exports(0)
             return None
         self._opening = int(batch.datagrams[0, RECEIVED])
-        block = _decoded(Collector(SourceCounters(), self._manner, self._pool), batch)
+        block = _decoded(Collector(SourceCounters(), self._settings, self._pool), batch)
         return min((each.span[0] for each in block), default=self._opening)
 
     def _read(self) -> Iterator[PacketBlock]:
-        collector = Collector(self.counters, self._manner, self._pool)
+        collector = Collector(self.counters, self._settings, self._pool)
         try:
             yield from self._records(collector)
             self._check_exports(collector.status(self.name)["datagrams"])
@@ -91,7 +94,7 @@ class ExportFile(FileSource[Stream]):
     def again(self) -> Source:
         """Return the same file, to be read from its beginning."""
         source = ExportFile(self._input, self._format, self._time, self._pool)
-        source._manner = self._manner
+        source._settings = self._settings
         return source
 
     def _datagrams(self) -> Iterator[Batch]:
@@ -105,7 +108,7 @@ class ExportFile(FileSource[Stream]):
             if splitter is None:
                 if got and len(content) < _LEAST:
                     continue
-                splitter = self._splitter = _Splitter(content, self._manner.is_sflow, self.name)
+                splitter = self._splitter = _Splitter(content, self._settings.is_sflow, self.name)
             behind, batch = splitter.split(content, is_last=got == 0)
             if batch is not None and len(batch.datagrams):
                 yield batch
@@ -121,7 +124,7 @@ class ExportFile(FileSource[Stream]):
         splitter = self._splitter
         if found or splitter is None or not splitter.frames:
             return
-        kind, format = _KINDS[self._manner.is_sflow], self._format
+        kind, format = _KINDS[self._settings.is_sflow], self._format
         head, compression = self._input.head(), self._input.compression
         if not splitter.is_capture:
             file = "" if self.name == "stdin" or is_url(self.name) else self.name
@@ -131,7 +134,7 @@ class ExportFile(FileSource[Stream]):
             text = f"its only packet is no export of {kind}"
         way = f"without {setting('format', format)} its packets are traffic"
         other = exports_in(head)
-        if other is not None and (other == SFLOW) != self._manner.is_sflow:
+        if other is not None and (other == SFLOW) != self._settings.is_sflow:
             way = f"{setting('format', other)} reads its exports"
         raise InputError(f"{text}; {way}", file=self.name)
 
@@ -182,9 +185,10 @@ class _Splitter:
         self.frames += sum(start < end for start, end, *_ in rows)
         if not rows:
             return behind, None
-        datagrams, peers = room_for(len(rows))
+        datagrams, peers = np.zeros((len(rows), DATAGRAM_SLOTS), np.int64), np.zeros((len(rows), 2), np.uint64)
         block = as_block(content)
-        found = find_payloads(block, np.array([row[:4] for row in rows], np.int64), datagrams, peers)
+        frames = [(start, end, link_of(link), time) for start, end, link, time, _ in rows]
+        found = find_payloads(block, np.array(frames, np.int64), datagrams, peers)
         return behind, Batch(block, datagrams[:found], peers[:found])
 
 
@@ -194,3 +198,38 @@ def _decoded(collector: Collector, batch: Batch) -> PacketBlock:
     for block in collector.feed(batch):
         first = first or block
     return first or collector.take()
+
+
+@compiled
+def find_payloads(block: Bytes, records: Rows, datagrams: Rows, peers: NDArray[np.uint64]) -> int:
+    """Write where the UDP payloads of frames are, and who sent them; return how many there are.
+
+    Fragments are left out: an export that does not fit into a packet is rare, and what is left of it makes no sense.
+    """
+    count = 0
+    for row in range(len(records)):
+        start, end, link = records[row, 0], records[row, 1], records[row, 2]
+        at = ip_header(block, start, end, link)
+        if at < 0:
+            continue
+        if is_ipv4(block, at):
+            behind, protocol = at + (byte(block, at) & 15) * 4, byte(block, at + 9)
+            last = at + half(block, at + 2)
+            is_whole = half(block, at + 6) & 0x3FFF == 0
+            high, low = np.uint64(0), np.uint64(0xFFFF) << np.uint64(32) | np.uint64(big(block, at + 12))
+        else:
+            behind, protocol = at + 40, byte(block, at + 6)
+            last = at + 40 + half(block, at + 4)
+            is_whole = True
+            high, low = wide(block, at + 8), wide(block, at + 16)
+        last = min(last, end)
+        if protocol != _UDP or not is_whole or last - behind < 8:
+            continue
+        length = half(block, behind + 4)
+        if length >= 8:
+            last = min(last, behind + length)
+        datagrams[count, START], datagrams[count, END] = behind + 8, last
+        datagrams[count, RECEIVED] = records[row, 3]
+        peers[count, 0], peers[count, 1] = high, low
+        count += 1
+    return count

@@ -1,4 +1,16 @@
-"""The arrays that Python and the compiled loops of exports share: what each slot means."""
+"""The arrays that Python and the compiled loops of exports share: what each slot means, how the loops find a stream or
+a plan in them, and how they take sequence numbers.
+
+Streams and plans are found in two tables with open addressing, keyed with a secret of the process.
+
+The sequence number of a datagram tells what an exporter sent and nobody got. It counts records before the datagram
+(NetFlow v5, IPFIX) or datagrams (NetFlow v9, sFlow). A number a little ahead is a gap, and what lies between is lost. A
+number a little behind belongs to a datagram that was overtaken: it was counted as lost, and is not. A number far away
+is an exporter that was started again: nothing is known to be lost. Some exporters of IPFIX (softflowd) number a message
+with the records up to its end, not before it (RFC 7011), and leave out records of options. So losses are counted in
+both ways, and the one counts in which more messages follow from the one before. While all messages have as many
+records, both ways are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +19,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.jit.cache import compiled
+
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 # A datagram of a batch: where it is in the block of bytes, and when it was received (ns; 0: not known).
 START, END, RECEIVED, REPLAYED = 0, 1, 2, 3  # REPLAYED: 1 for records that were held until their template came
 DATAGRAM_SLOTS = 4
-LONGEST = 65_535  # bytes of a datagram
 
 # The slots of a tally: the place that a walk has reached, and what it counts.
 DATAGRAM, AT, SET_END, STREAM = 0, 1, 2, 3  # AT is 0 at the start of a datagram
@@ -22,7 +35,7 @@ DATAGRAMS, BAD, DAMAGED, UNKNOWN_VERSION = 6, 7, 8, 9
 NOT_IP, TRUNCATED, UNSUPPORTED = 10, 11, 12  # records and samples without addresses, by reason
 WRONG_TIMES, RECORDS, SAMPLES = 13, 14, 15
 SECOND_ROWS = 16  # rows of packets in a tunnel that have one already
-CLOCK = 17  # datagrams so far, by which use is told
+CLOCK = 17  # datagram counter; LRU clock
 WANTS = 18  # what is wanted of the first bytes of packets: a sum of the bits of frames.tally
 TALLY_SLOTS = 19
 FIRST_COUNT = ROWS4  # slots from here to CLOCK begin at zero with every block
@@ -33,7 +46,7 @@ DONE, ROOM, TEMPLATES, OPTIONS, UNKNOWN, FULL = 0, 1, 2, 3, 4, 5
 # A stream: the messages of one exporter and one observation domain (source id, engine, sub-agent).
 EXPECTED, IN_STEP, LOST, RESTARTS = 0, 1, 2, 3
 STREAM_DATAGRAMS, STREAM_RECORDS, RATE, USED, BOOT, VERSION, DROPPED = 4, 5, 6, 7, 8, 9, 10
-# Of IPFIX, the reading in which a message's number includes its own records (sequence.py).
+# Of IPFIX, the reading in which a message's number includes its own records.
 LAST, BEFORE, CHAIN, OWN, OWN_OPTIONS, FITS, SCORE, OWN_LOST, OWN_RESTARTS = 11, 12, 13, 14, 15, 16, 17, 18, 19
 STREAM_SLOTS = 20
 
@@ -71,3 +84,161 @@ class Tables(NamedTuple):
     fields: Rows  # (fields, 2): length and slot of the plan, -1 if it does not matter
     used: Rows  # (1,): streams in use
     secret: NDArray[np.uint64]  # (2,): nobody can choose keys that meet in the tables
+
+
+@compiled
+def _mixed(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return value ^ (value >> np.uint64(32))
+
+
+@compiled
+def stream_hash(high: np.uint64, low: np.uint64, domain: np.uint64, secret: np.uint64, more: np.uint64) -> np.uint64:
+    """Return the place where the search for a stream begins, before it is cut to the table."""
+    return _mixed(_mixed(_mixed(high ^ secret) + low ^ more) + domain * np.uint64(0x9E3779B97F4A7C15))
+
+
+@compiled
+def plan_hash(stream: int, template: int, secret: np.uint64) -> np.uint64:
+    """Return the place where the search for a plan begins, before it is cut to the table."""
+    return _mixed(np.uint64(stream) << np.uint64(16) ^ np.uint64(template) ^ secret)
+
+
+@compiled
+def find_stream(tables: Tables, high: np.uint64, low: np.uint64, domain: np.uint64, tally: Rows) -> int:
+    """Return the number of a stream, a new one if it was never seen; -1 if there is no room for another."""
+    slots, keys = tables.stream_slots, tables.stream_keys
+    mask = np.uint64(len(slots) - 1)
+    place = stream_hash(high, low, domain, tables.secret[0], tables.secret[1]) & mask
+    while True:
+        stream = np.int64(slots[place])
+        if stream < 0:
+            break
+        if keys[stream, 0] == high and keys[stream, 1] == low and keys[stream, 2] == domain:
+            tables.streams[stream, USED] = tally[CLOCK]
+            return stream
+        place = (place + np.uint64(1)) & mask
+    stream = tables.used[0]
+    if stream >= len(keys):
+        return -1
+    tables.used[0] += 1
+    slots[place] = stream
+    keys[stream, 0], keys[stream, 1], keys[stream, 2] = high, low, domain
+    for slot in range(STREAM_SLOTS):
+        tables.streams[stream, slot] = 0
+    tables.streams[stream, USED] = tally[CLOCK]
+    tables.streams[stream, VERSION] = np.int64(domain >> np.uint64(32))
+    return stream  # type: ignore[no-any-return]
+
+
+@compiled
+def find_plan(tables: Tables, stream: int, template: int) -> int:
+    """Return the row of a template's plan; -1 if there is none."""
+    slots, plans = tables.plan_slots, tables.plans
+    mask = np.uint64(len(slots) - 1)
+    place = plan_hash(stream, template, tables.secret[0]) & mask
+    while True:
+        plan = np.int64(slots[place])
+        if plan < 0 or (plans[plan, OWNER] == stream and plans[plan, TEMPLATE] == template):
+            return plan
+        place = (place + np.uint64(1)) & mask
+
+
+@compiled
+def index_streams(tables: Tables) -> None:
+    """Write the places of all streams anew."""
+    slots, keys = tables.stream_slots, tables.stream_keys
+    mask = np.uint64(len(slots) - 1)
+    slots[:] = -1
+    for stream in range(tables.used[0]):
+        high, low, domain = keys[stream, 0], keys[stream, 1], keys[stream, 2]
+        place = stream_hash(high, low, domain, tables.secret[0], tables.secret[1]) & mask
+        while slots[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        slots[place] = stream
+
+
+@compiled
+def index_plan(tables: Tables, row: int) -> None:
+    """Write the place of a plan."""
+    slots = tables.plan_slots
+    mask = np.uint64(len(slots) - 1)
+    place = plan_hash(tables.plans[row, OWNER], tables.plans[row, TEMPLATE], tables.secret[0]) & mask
+    while slots[place] >= 0 and slots[place] != row:
+        place = (place + np.uint64(1)) & mask
+    slots[place] = row
+
+
+@compiled
+def index_plans(tables: Tables, rows: Rows) -> None:
+    """Write the places of these plans, and of no other."""
+    tables.plan_slots[:] = -1
+    for row in rows:
+        index_plan(tables, row)
+
+
+FEW_DATAGRAMS = 100_000  # by which a number of datagrams may be off without a restart
+FEW_RECORDS = 3_000_000
+UNKNOWN_STEP, IN_ORDER, OVERTAKEN = 0, 1, 2  # whether the next number is known, by the last datagram
+MOST_SCORE = 100  # messages by which one way may be ahead: another program may take over the exporter's address
+_MASK = 0xFFFFFFFF
+
+
+@compiled
+def judge(streams: Rows, stream: int, sequence: int, count: int, few: int) -> None:
+    """Take a datagram's number, and how much it counts itself; note the loss before it."""
+    ahead = (sequence - streams[stream, EXPECTED]) & _MASK
+    if streams[stream, IN_STEP] != UNKNOWN_STEP and ahead:
+        behind = _MASK + 1 - ahead
+        if ahead <= few:
+            streams[stream, LOST] += ahead
+        elif behind <= few // 100 and sequence > few // 100:
+            streams[stream, LOST] = max(streams[stream, LOST] - count, 0)
+            streams[stream, IN_STEP] = OVERTAKEN
+            return
+        else:
+            streams[stream, RESTARTS] += 1
+    streams[stream, EXPECTED] = sequence + count
+    streams[stream, IN_STEP] = IN_ORDER
+
+
+@compiled
+def judge_ipfix(streams: Rows, stream: int, sequence: int) -> None:
+    """Take the number of a message of IPFIX, whose records are not known yet; note the loss before it in both ways."""
+    is_known = streams[stream, IN_STEP] != UNKNOWN_STEP  # how many records the last message has
+    if is_known and streams[stream, CHAIN] == 2:
+        _judge_last(streams, stream)
+    streams[stream, FITS] = int((sequence - streams[stream, EXPECTED]) & _MASK == 0) if is_known else -1
+    streams[stream, BEFORE], streams[stream, LAST] = streams[stream, LAST], sequence
+    streams[stream, CHAIN] = min(streams[stream, CHAIN] + 1, 2)
+    streams[stream, OWN] = streams[stream, OWN_OPTIONS] = 0
+    judge(streams, stream, sequence, 0, FEW_RECORDS)  # its records are added set by set
+
+
+@compiled
+def _judge_last(streams: Rows, stream: int) -> None:
+    """Note the loss before the last message, if its number includes its own records."""
+    step, least = (streams[stream, LAST] - streams[stream, BEFORE]) & _MASK, streams[stream, OWN]
+    most = least + streams[stream, OWN_OPTIONS]
+    if streams[stream, FITS] >= 0:
+        score = streams[stream, SCORE] + int(least <= step <= most) - streams[stream, FITS]
+        streams[stream, SCORE] = max(min(score, MOST_SCORE), -MOST_SCORE)
+    if step <= most:
+        return
+    if step <= FEW_RECORDS:
+        streams[stream, OWN_LOST] += step - most
+    elif _MASK + 1 - step <= FEW_RECORDS // 100 and streams[stream, LAST] > FEW_RECORDS // 100:  # it was overtaken
+        streams[stream, OWN_LOST] = max(streams[stream, OWN_LOST] - most, 0)
+        streams[stream, LAST] = streams[stream, BEFORE]
+    else:
+        streams[stream, OWN_RESTARTS] += 1
+
+
+@compiled
+def add_records(streams: Rows, stream: int, count: int, slot: int) -> None:
+    """Count the records of a set of IPFIX, whose header does not say how many there are. `slot`: OWN or OWN_OPTIONS."""
+    streams[stream, slot] += count
+    if streams[stream, IN_STEP] == OVERTAKEN:
+        streams[stream, LOST] = max(streams[stream, LOST] - count, 0)
+    else:
+        streams[stream, EXPECTED] += count

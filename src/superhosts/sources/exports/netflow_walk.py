@@ -3,6 +3,10 @@
 It reads headers, sequence numbers and sets of records for which there is a plan. Everything else ends the walk at the
 place where it is, with a reason, for Python to go on: templates that differ from those that are known, data of options,
 data without a template. An exporter sends its templates again and again; equal ones are told by a hash.
+
+A set of equal records is one strided loop over the records of a plan (`read_fixed`). What the plan says is read into
+local variables before the loop, and the helpers that take the block do not branch: a function that does both would
+count references to the array for every field. Whoever reads numbers has checked that their bytes are there.
 """
 
 from __future__ import annotations
@@ -10,64 +14,308 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.pairs import (
+    FLAGS_SHIFT,
+    HAS_FLAGS,
+    HAS_PORTS,
+    HAS_PROTOCOL,
+    ICMPV6,
+    IS_ANSWERED,
+    IS_CONVERSATION,
+    IS_RECORD,
+    PROTOCOL_SHIFT,
+    SRC_PORT_SHIFT,
+)
+from superhosts.core.pairs import ICMP as ICMP4
 from superhosts.jit.cache import compiled
+from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import (
-    AT,
-    BAD,
-    BOOT,
-    CLOCK,
-    DAMAGED,
-    DATAGRAM,
-    DATAGRAMS,
-    DAY,
-    DONE,
-    END,
-    FAMILY,
-    FIXED,
-    FRAME,
-    FRAME_AT,
-    FRAME_LENGTH,
-    FRAME_LINK,
-    FULL,
-    GONE,
-    HASH,
-    IN_STEP,
-    KIND,
-    LENGTH,
-    NOT_IP,
-    OPTION,
-    OPTIONS,
-    OWN,
-    PLAN_USED,
-    RATE,
-    RATE_AT,
-    RECEIVED,
-    RECORDS,
-    REPLAYED,
-    ROOM,
-    ROWS4,
-    ROWS6,
-    SET_END,
-    SHORTEST_RECORD,
-    START,
-    STREAM,
-    STREAM_DATAGRAMS,
-    STREAM_RECORDS,
-    TEMPLATES,
-    UNKNOWN,
-    UNKNOWN_VERSION,
-    VARYING,
-    WRONG_TIMES,
     Bytes,
     Rows,
     Tables,
+    add_records,
+    find_plan,
+    find_stream,
+    judge,
+    judge_ipfix,
 )
-from superhosts.sources.exports.lookup import find_plan, find_stream
-from superhosts.sources.exports.numbers import half, word
-from superhosts.sources.exports.packets import put_frame
-from superhosts.sources.exports.recordsets import highest_rate, read_fixed, read_varying
-from superhosts.sources.exports.sequence import FEW_DATAGRAMS, FEW_RECORDS, add_records, judge, judge_ipfix
+from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Columns
+from superhosts.sources.frames.headers import find_headers, is_ipv4, put_ipv4, put_ipv6
+from superhosts.sources.frames.links import big, byte, half
+
+_NTP_EPOCH = 2_208_988_800  # seconds from 1900 to 1970
+_ERA = 1 << 32  # seconds after which NTP's count begins again, in 2036
+_FAR = 4 * 10**9  # seconds; a time beyond them does not fit
+
+
+@compiled
+def wide(block: Bytes, at: int) -> np.uint64:
+    """Eight bytes in network order."""
+    return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
+
+
+@compiled
+def number(block: Bytes, at: int, width: int) -> int:
+    """Up to eight bytes in network order; 2^62 if they are more than that."""
+    if width == 8:
+        return np.int64(min(wide(block, at), np.uint64(1 << 62)))
+    value = 0
+    for place in range(at, at + width):
+        value = value << 8 | byte(block, place)
+    return value
+
+
+@compiled
+def signed(value: int) -> int:
+    """Return a difference of 32 bits as the nearer one: uptimes begin again after 49 days."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@compiled
+def time_of(kind: int, value: int, export: int, uptime: int, boot: int) -> int:
+    """Return the nanoseconds that a field says, 0 if it says nothing.
+
+    `uptime` is that of the header in milliseconds, -1 if it has none; `boot` is 0 if it is not known. Of NTP times,
+    `value` is what `ntp_time` returned.
+    """
+    if kind == layout.MILLISECONDS:
+        return value * 1_000_000 if value < _FAR * 1000 else 0
+    if kind == layout.SECONDS:
+        return value * 1_000_000_000 if value < _FAR else 0
+    if kind == layout.UPTIME:
+        if uptime >= 0:
+            return export - signed(uptime - value) * 1_000_000 if value < 1 << 32 else 0
+        return boot + value * 1_000_000 if boot and value < _FAR * 1000 else 0
+    if kind == layout.BEFORE_EXPORT:
+        return export - value * 1000 if value < _FAR * 1000 else 0
+    if kind == layout.NTP:
+        return value
+    return 0
+
+
+@compiled
+def ntp_time(block: Bytes, at: int) -> int:
+    """Return the nanoseconds since 1970 of an NTP timestamp; 0 if it is 0."""
+    seconds, fraction = big(block, at), big(block, at + 4)
+    if seconds == 0 and fraction == 0:
+        return 0
+    seconds += 0 if seconds >= _NTP_EPOCH else _ERA
+    return (seconds - _NTP_EPOCH) * 1_000_000_000 + (fraction * 1_000_000_000 >> 32)
+
+
+_NOT_IP, _TRUNCATED = frames.NOT_IP, frames.TRUNCATED
+
+
+@compiled
+def _put_row(block: Bytes, header: int, details: int, time: int, room: Columns, tally: Rows) -> None:
+    """Write the packet whose IP header is at `header`."""
+    if is_ipv4(block, header):
+        row = tally[layout.ROWS4]
+        put_ipv4(block, header, row, room.src4, room.dst4)
+        room.time4[row] = time
+        if len(room.details4):
+            room.details4[row] = np.uint64(details)
+        tally[layout.ROWS4] += 1
+    else:
+        row = tally[layout.ROWS6]
+        put_ipv6(block, header, row, room.src6, room.dst6)
+        room.time6[row] = time
+        if len(room.details6):
+            room.details6[row] = np.uint64(details)
+        tally[layout.ROWS6] += 1
+
+
+@compiled
+def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: Columns, tally: Rows) -> bool:
+    """Write the packet that begins with block[place]; return False, and count why, if it has no addresses."""
+    start, end = place
+    header, details, second, second_details, _, _ = find_headers(block, start, end, link, tally[layout.WANTS])
+    if header < 0:
+        tally[
+            layout.NOT_IP if header == -_NOT_IP else layout.TRUNCATED if header == -_TRUNCATED else layout.UNSUPPORTED
+        ] += 1
+        return False
+    _put_row(block, header, details, time, room, tally)
+    if second:
+        _put_row(block, second, second_details, time, room, tally)
+        tally[layout.SECOND_ROWS] += 1
+    return True
+
+
+@compiled
+def details_of(block: Bytes, at: int, plan: Rows) -> int:
+    """Return the details of the record at `at`."""
+    value = IS_RECORD
+    if plan[layout.IS_BIFLOW]:
+        value = IS_CONVERSATION
+        if plan[layout.REVERSE_AT] >= 0 and number(block, at + plan[layout.REVERSE_AT], plan[layout.REVERSE_WIDTH]) > 0:
+            value |= IS_ANSWERED
+    protocol = -1
+    if plan[layout.PROTOCOL] >= 0:
+        protocol = byte(block, at + plan[layout.PROTOCOL])
+        value |= protocol << PROTOCOL_SHIFT | HAS_PROTOCOL
+    if protocol in (ICMP4, ICMPV6):
+        if plan[layout.ICMP] >= 0:
+            value |= byte(block, at + plan[layout.ICMP]) << FLAGS_SHIFT | HAS_FLAGS
+        elif plan[layout.DPORT] >= 0:  # by old custom the destination port has type and code
+            value |= byte(block, at + plan[layout.DPORT]) << FLAGS_SHIFT | HAS_FLAGS
+        return value
+    has_ports = protocol == 6 or protocol == 17 or protocol == 132 or protocol == 136 or protocol == 33
+    if plan[layout.SPORT] >= 0 and plan[layout.DPORT] >= 0 and has_ports:
+        value |= (
+            half(block, at + plan[layout.SPORT]) << SRC_PORT_SHIFT | half(block, at + plan[layout.DPORT]) | HAS_PORTS
+        )
+    if plan[layout.FLAGS] >= 0 and protocol == 6:
+        value |= byte(block, at + plan[layout.FLAGS] + plan[layout.FLAGS_WIDTH] - 1) << FLAGS_SHIFT | HAS_FLAGS
+    return value
+
+
+@compiled
+def read_fixed(
+    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Columns, tally: Rows
+) -> int:
+    """Read the records of one length in block[place]; return how many.
+
+    `when`: the time that counts where a record has none, the export time (both in nanoseconds), the header's uptime in
+    milliseconds (-1: none) and the time of boot (0: not known).
+    """
+    at, end = place
+    base, export, uptime, boot = when
+    length, family, kind = plan[layout.LENGTH], plan[layout.FAMILY], plan[layout.TIME_KIND]
+    src_at, dst_at, time_at, width = plan[layout.SRC4], plan[layout.DST4], plan[layout.TIME_AT], plan[layout.TIME_WIDTH]
+    src6_at, dst6_at, version_at, boot_at = (
+        plan[layout.SRC6],
+        plan[layout.DST6],
+        plan[layout.IP_VERSION],
+        plan[layout.BOOT_AT],
+    )
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = room
+    row4, row6, wrong = np.uint64(tally[layout.ROWS4]), np.uint64(tally[layout.ROWS6]), 0
+    wants_details = len(details4) > 0
+    is_short = kind == layout.UPTIME and width == 4 and uptime >= 0 and boot_at < 0
+    count = (end - at) // length
+    for _ in range(count):
+        time = base
+        if kind != layout.NO_TIME:
+            if is_short:
+                time = export - signed(uptime - big(block, at + time_at)) * 1_000_000
+            else:
+                if boot_at >= 0:
+                    boot = time_of(layout.MILLISECONDS, number(block, at + boot_at, 8), 0, 0, 0)
+                value = ntp_time(block, at + time_at) if kind == layout.NTP else number(block, at + time_at, width)
+                time = time_of(kind, value, export, -1 if boot_at >= 0 else uptime, boot)
+                if kind == layout.UPTIME and boot == 0 and (uptime < 0 or boot_at >= 0):
+                    time = base  # nothing says when the exporter was started
+            if time - base > layout.DAY or base - time > layout.DAY:
+                time = base
+                wrong += 1
+        is_narrow = family == 4
+        if family == layout.BOTH:
+            if version_at >= 0:
+                is_narrow = byte(block, at + version_at) != 6
+            else:
+                is_narrow = (big(block, at + src_at) | big(block, at + dst_at)) != 0
+        if is_narrow:
+            src4[row4] = big(block, at + src_at)
+            dst4[row4] = big(block, at + dst_at)
+            time4[row4] = time
+            if wants_details:
+                details4[row4] = np.uint64(details_of(block, at, plan))
+            row4 += np.uint64(1)
+        else:
+            src6[row6, 0] = wide(block, at + src6_at)
+            src6[row6, 1] = wide(block, at + src6_at + 8)
+            dst6[row6, 0] = wide(block, at + dst6_at)
+            dst6[row6, 1] = wide(block, at + dst6_at + 8)
+            time6[row6] = time
+            if wants_details:
+                details6[row6] = np.uint64(details_of(block, at, plan))
+            row6 += np.uint64(1)
+        at += length
+    tally[layout.ROWS4], tally[layout.ROWS6] = np.int64(row4), np.int64(row6)
+    tally[layout.WRONG_TIMES] += wrong
+    tally[layout.RECORDS] += count
+    return count  # type: ignore[no-any-return]
+
+
+@compiled
+def highest_rate(block: Bytes, place: tuple[int, int], plan: Rows) -> int:
+    """Return the highest sampling rate that records of one length have; 0 if they have none."""
+    at, end = place
+    highest = 0
+    while at + plan[layout.LENGTH] <= end:
+        highest = max(highest, number(block, at + plan[layout.RATE_AT], plan[layout.RATE_WIDTH]))
+        at += plan[layout.LENGTH]
+    return highest if highest < 1 << 32 else 0
+
+
+@compiled
+def _measure(block: Bytes, place: tuple[int, int], plan: Rows, fields: Rows, row: Rows) -> int:
+    """Find the fields of one record of varying length. Return where it ends; -1 if it does not end in `place`."""
+    start, end = place
+    at = start
+    for slot in range(layout.PLAN_SLOTS):
+        row[slot] = plan[slot]
+    for index in range(plan[layout.FIRST_FIELD], plan[layout.FIRST_FIELD] + plan[layout.FIELDS]):
+        length, slot = fields[index, 0], fields[index, 1]
+        if length == layout.VARIABLE:
+            if at + 1 > end:
+                return -1
+            length = byte(block, at)
+            at += 1
+            if length == 255:
+                if at + 2 > end:
+                    return -1
+                length = half(block, at)
+                at += 2
+        if at + length > end:
+            return -1
+        if slot >= 0:
+            row[slot] = at - start
+            if slot == layout.FRAME_AT:
+                row[layout.FRAME_LENGTH] = length
+        at += length
+    row[layout.LENGTH] = at - start
+    return at
+
+
+@compiled
+def read_varying(
+    block: Bytes,
+    place: tuple[int, int],
+    plan: Rows,
+    when: tuple[int, int, int, int],
+    tables: Tables,
+    room: Columns,
+    tally: Rows,
+) -> tuple[int, int]:
+    """Read records of varying length; return how many, and the highest sampling rate in them.
+
+    The remainder that is no whole record is padding, or damage.
+    """
+    at, end = place
+    count = rate = 0
+    row = np.empty(layout.PLAN_SLOTS, np.int64)
+    while end - at >= plan[layout.LENGTH]:  # the least that a record has
+        behind = _measure(block, (at, end), plan, tables.fields, row)
+        if behind < 0:
+            break
+        if row[layout.RATE_AT] >= 0:
+            rate = max(rate, highest_rate(block, (at, behind), row))
+        if plan[layout.FAMILY] == layout.FRAME:
+            begins = at + row[layout.FRAME_AT]
+            put_frame(block, (begins, begins + row[layout.FRAME_LENGTH]), row[layout.FRAME_LINK], when[0], room, tally)
+            tally[layout.RECORDS] += 1
+        elif plan[layout.FAMILY]:
+            read_fixed(block, (at, behind), row, when, room, tally)
+        else:
+            tally[layout.NOT_IP] += 1
+            tally[layout.RECORDS] += 1
+        count += 1
+        at = behind
+    return count, rate
+
 
 V5_HEADER, V9_HEADER, IPFIX_HEADER, V5_RECORD = 24, 20, 16, 48
 V5_PLAN = 0  # the row of the plan of NetFlow v5
@@ -81,7 +329,7 @@ def template_hash(block: Bytes, at: int, end: int) -> int:
     value = _OFFSET
     for place in range(at, end):
         value = (value ^ np.uint64(block[np.uint64(place)])) * _PRIME
-    return np.int64(value >> np.uint64(1))  # type: ignore[return-value]
+    return np.int64(value >> np.uint64(1))
 
 
 @compiled
@@ -113,9 +361,9 @@ def _is_known(block: Bytes, place: tuple[int, int], kind: int, tables: Tables, s
     while end - at >= 4 and half(block, at) >= 256:
         plan = find_plan(tables, stream, half(block, at))
         behind = template_end(block, at, end, kind)
-        if plan < 0 or behind < 0 or tables.plans[plan, KIND] == GONE:
+        if plan < 0 or behind < 0 or tables.plans[plan, layout.KIND] == layout.GONE:
             return False
-        if tables.plans[plan, HASH] != template_hash(block, at, behind):
+        if tables.plans[plan, layout.HASH] != template_hash(block, at, behind):
             return False
         at = behind
     return end - at < 4 or half(block, at) == 0  # padding
@@ -129,15 +377,15 @@ def _header(block: Bytes, start: int, end: int) -> tuple[int, int, int, int, int
         return bad
     version = half(block, start)
     if version == 10:
-        export = word(block, start + 4) * 1_000_000_000
-        return version, IPFIX_HEADER, export, -1, word(block, start + 8), word(block, start + 12)
+        export = big(block, start + 4) * 1_000_000_000
+        return version, IPFIX_HEADER, export, -1, big(block, start + 8), big(block, start + 12)
     if version == 9 and end - start >= V9_HEADER:
-        export = word(block, start + 8) * 1_000_000_000
-        return version, V9_HEADER, export, word(block, start + 4), word(block, start + 12), word(block, start + 16)
+        export = big(block, start + 8) * 1_000_000_000
+        return version, V9_HEADER, export, big(block, start + 4), big(block, start + 12), big(block, start + 16)
     if version == 5 and end - start >= V5_HEADER:
-        nanoseconds = word(block, start + 12)
-        export = word(block, start + 8) * 1_000_000_000 + (nanoseconds if nanoseconds < 1_000_000_000 else 0)
-        return version, V5_HEADER, export, word(block, start + 4), word(block, start + 16), half(block, start + 20)
+        nanoseconds = big(block, start + 12)
+        export = big(block, start + 8) * 1_000_000_000 + (nanoseconds if nanoseconds < 1_000_000_000 else 0)
+        return version, V5_HEADER, export, big(block, start + 4), big(block, start + 16), half(block, start + 20)
     return bad
 
 
@@ -153,32 +401,34 @@ def _read_set(
 ) -> int:
     """Read the records of a set by a plan, and return how many."""
     plan = tables.plans[row]
-    stream = tally[STREAM]
-    plan[PLAN_USED] = tally[CLOCK]
+    stream = tally[layout.STREAM]
+    plan[layout.PLAN_USED] = tally[layout.CLOCK]
     rate = 0
-    if plan[KIND] == FIXED:
-        if plan[RATE_AT] >= 0:
+    if plan[layout.KIND] == layout.FIXED:
+        if plan[layout.RATE_AT] >= 0:
             rate = highest_rate(block, place, plan)
-        if plan[FAMILY] == FRAME:
+        if plan[layout.FAMILY] == layout.FRAME:
             count = 0
             at, end = place
-            while at + plan[LENGTH] <= end:
-                begins = at + plan[FRAME_AT]
-                put_frame(block, (begins, begins + plan[FRAME_LENGTH]), plan[FRAME_LINK], when[0], room, tally)
-                at += plan[LENGTH]
+            while at + plan[layout.LENGTH] <= end:
+                begins = at + plan[layout.FRAME_AT]
+                put_frame(
+                    block, (begins, begins + plan[layout.FRAME_LENGTH]), plan[layout.FRAME_LINK], when[0], room, tally
+                )
+                at += plan[layout.LENGTH]
                 count += 1
-            tally[RECORDS] += count
+            tally[layout.RECORDS] += count
         else:
             count = read_fixed(block, place, plan, when, room, tally)
-    elif plan[KIND] == VARYING:
+    elif plan[layout.KIND] == layout.VARYING:
         count, rate = read_varying(block, place, plan, when, tables, room, tally)
     else:
-        count = (place[1] - place[0]) // plan[LENGTH]
-        tally[NOT_IP] += count
-        tally[RECORDS] += count
-    if rate > tables.streams[stream, RATE]:
-        tables.streams[stream, RATE] = rate
-    tables.streams[stream, STREAM_RECORDS] += count
+        count = (place[1] - place[0]) // plan[layout.LENGTH]
+        tally[layout.NOT_IP] += count
+        tally[layout.RECORDS] += count
+    if rate > tables.streams[stream, layout.RATE]:
+        tables.streams[stream, layout.RATE] = rate
+    tables.streams[stream, layout.STREAM_RECORDS] += count
     return count
 
 
@@ -191,25 +441,25 @@ def _version5(
     said = half(block, start + 2)
     there = (end - start - V5_HEADER) // V5_RECORD
     if there < said:
-        tally[DAMAGED] += 1
+        tally[layout.DAMAGED] += 1
     begins = start + V5_HEADER
     _read_set(block, (begins, begins + min(said, there) * V5_RECORD), V5_PLAN, when, tables, room, tally)
     sampling = half(block, start + 22) & 0x3FFF
     if sampling:
-        tables.streams[tally[STREAM], RATE] = sampling
+        tables.streams[tally[layout.STREAM], layout.RATE] = sampling
 
 
 @compiled
 def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int], tables: Tables, tally: Rows) -> None:
     """Count a datagram, and what is missing before it."""
     version, _, _, _, sequence, _ = header
-    streams, stream = tables.streams, tally[STREAM]
-    tally[DATAGRAMS] += 1
-    streams[stream, STREAM_DATAGRAMS] += 1
+    streams, stream = tables.streams, tally[layout.STREAM]
+    tally[layout.DATAGRAMS] += 1
+    streams[stream, layout.STREAM_DATAGRAMS] += 1
     if version == 9:
-        judge(streams, stream, sequence, 1, FEW_DATAGRAMS)
+        judge(streams, stream, sequence, 1, layout.FEW_DATAGRAMS)
     elif version == 5:
-        judge(streams, stream, sequence, half(block, start + 2), FEW_RECORDS)
+        judge(streams, stream, sequence, half(block, start + 2), layout.FEW_RECORDS)
     else:
         judge_ipfix(streams, stream, sequence)
 
@@ -229,47 +479,51 @@ def walk_netflow(
     `peers` has the addresses of the exporters. `by_arrival`: records without a time of their own, or whose time does
     not count, have the time of their arrival (1), not that of their export (0), where it is known.
     """
-    while tally[DATAGRAM] < len(datagrams):
-        number = tally[DATAGRAM]
-        start, end, received = datagrams[number, START], datagrams[number, END], datagrams[number, RECEIVED]
-        most = (end - start) // SHORTEST_RECORD + 1
-        if tally[ROWS4] + most > len(room.src4) or tally[ROWS6] + most > len(room.src6):
-            return ROOM
+    while tally[layout.DATAGRAM] < len(datagrams):
+        number = tally[layout.DATAGRAM]
+        start, end, received = (
+            datagrams[number, layout.START],
+            datagrams[number, layout.END],
+            datagrams[number, layout.RECEIVED],
+        )
+        most = (end - start) // layout.SHORTEST_RECORD + 1
+        if tally[layout.ROWS4] + most > len(room.src4) or tally[layout.ROWS6] + most > len(room.src6):
+            return layout.ROOM
         header = _header(block, start, end)
         version, length, export, uptime, _, domain = header
         if version == 10 and half(block, start + 2) < end - start:
             end = start + half(block, start + 2)
         if version == 0 or end - start < length:
-            tally[UNKNOWN_VERSION if version == 0 else BAD] += 1
-            tally[DATAGRAM], tally[AT] = number + 1, 0
+            tally[layout.UNKNOWN_VERSION if version == 0 else layout.BAD] += 1
+            tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
             continue
         key = np.uint64(version) << np.uint64(32) | np.uint64(domain)
         stream = find_stream(tables, peers[number, 0], peers[number, 1], key, tally)
         if stream < 0:
-            return FULL
-        tally[STREAM] = stream
-        is_first = tally[AT] == 0 and not datagrams[number, REPLAYED]
+            return layout.FULL
+        tally[layout.STREAM] = stream
+        is_first = tally[layout.AT] == 0 and not datagrams[number, layout.REPLAYED]
         if is_first:
-            tally[CLOCK] += 1
+            tally[layout.CLOCK] += 1
             _begin(block, start, header, tables, tally)
-        if received and (export - received > DAY or received - export > DAY):
+        if received and (export - received > layout.DAY or received - export > layout.DAY):
             if is_first:
-                tally[WRONG_TIMES] += 1
+                tally[layout.WRONG_TIMES] += 1
             export = received
         base = received if by_arrival and received else export
-        when = (base, export, uptime, tables.streams[stream, BOOT])
+        when = (base, export, uptime, tables.streams[stream, layout.BOOT])
         if version == 5:
             _version5(block, (start, end), when, tables, room, tally)
-            tally[DATAGRAM], tally[AT] = number + 1, 0
+            tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
             continue
         # Records that were held are not in step with the sequence any more.
-        counts = version == 10 and not datagrams[number, REPLAYED]
-        place = max(start + length, tally[AT]), end
+        counts = version == 10 and not datagrams[number, layout.REPLAYED]
+        place = max(start + length, tally[layout.AT]), end
         reason = _sets(block, place, (version, counts), when, tables, room, tally)
-        if reason != DONE:
+        if reason != layout.DONE:
             return reason
-        tally[DATAGRAM], tally[AT] = number + 1, 0
-    return DONE
+        tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
+    return layout.DONE
 
 
 @compiled
@@ -288,29 +542,29 @@ def _sets(
     """
     at, end = place
     version, counts = kind_of
-    stream = tally[STREAM]
+    stream = tally[layout.STREAM]
     first = 0 if version == 9 else 2  # the id of sets of templates; the next one is that of templates of options
     while end - at >= 4:
         kind, length = half(block, at), half(block, at + 2)
         if length < 4 or at + length > end:
-            tally[DAMAGED] += 1
-            tables.streams[stream, IN_STEP] = 0
-            return DONE
+            tally[layout.DAMAGED] += 1
+            tables.streams[stream, layout.IN_STEP] = 0
+            return layout.DONE
         behind = at + length
-        tally[AT], tally[SET_END] = at, behind
+        tally[layout.AT], tally[layout.SET_END] = at, behind
         if kind >= 256:
             row = find_plan(tables, stream, kind)
-            if row < 0 or tables.plans[row, KIND] == GONE:
-                return UNKNOWN
-            if tables.plans[row, KIND] == OPTION:
-                return OPTIONS
+            if row < 0 or tables.plans[row, layout.KIND] == layout.GONE:
+                return layout.UNKNOWN
+            if tables.plans[row, layout.KIND] == layout.OPTION:
+                return layout.OPTIONS
             count = _read_set(block, (at + 4, behind), row, when, tables, room, tally)
             if counts:
-                add_records(tables.streams, stream, count, OWN)
+                add_records(tables.streams, stream, count, layout.OWN)
         elif kind == first or kind == first + 1:
             if not _is_known(block, (at + 4, behind), kind, tables, stream):
-                return TEMPLATES
+                return layout.TEMPLATES
         else:
-            tally[DAMAGED] += 1
+            tally[layout.DAMAGED] += 1
         at = behind
-    return DONE
+    return layout.DONE

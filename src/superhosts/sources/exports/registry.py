@@ -6,51 +6,45 @@ sampling rate belongs to the address: some exporters announce it under another d
 
 If there are too many streams or templates, those that were used least recently are given up, and among streams those
 first that have sent little: whoever forges source addresses sends few datagrams from each.
+
+Templates and sampling rates are also on disk (`TemplateFile`), so that a restart loses no flow whose template was ever
+seen: an exporter may send its templates every few minutes only. The file has what the exporters sent, and is replaced
+when that has changed, at most once in a second.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import struct
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.sources.exports.elements import VERSION5, make_plan, option_plan
-from superhosts.sources.exports.layout import (
-    FIELDS,
-    FIRST_FIELD,
-    GONE,
-    HASH,
-    KIND,
-    LOST,
-    OWN_LOST,
-    OWN_RESTARTS,
-    OWNER,
-    PLAN_SLOTS,
-    PLAN_USED,
-    RATE,
-    RESTARTS,
-    SCORE,
-    STREAM_DATAGRAMS,
-    STREAM_RECORDS,
-    STREAM_SLOTS,
-    TEMPLATE,
-    USED,
-    VARYING,
-    VERSION,
-    Rows,
-    Tables,
-)
-from superhosts.sources.exports.lookup import index_plan, index_plans, index_streams
+from superhosts.core.files import make_folder, read_state, write_json
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import counted
+from superhosts.errors import OutputError
+from superhosts.sources.exports import layout
+from superhosts.sources.exports.elements import MOST_FIELDS, VERSION5, Field, make_plan, option_plan
+from superhosts.sources.exports.layout import Rows, Tables, index_plan, index_plans, index_streams
 from superhosts.sources.exports.netflow_walk import V5_PLAN, template_hash
-from superhosts.sources.exports.templates import Template
 
 ESTABLISHED = 64  # datagrams after which a stream is given up later than others
 MOST_SAMPLERS = 64  # of an exporter
 _NAMES = {5: "NetFlow v5", 9: "NetFlow v9", 10: "IPFIX", 1: "sFlow v5"}
+FIRST_TEMPLATE = 256
+_BOOT = 160
+_FAR = 4 * 10**12  # milliseconds; a time beyond them makes no sense
+_SAMPLER = (48, 302, 300)  # sampler id, selector id, selection sequence id
+FORMAT = "superhosts templates 1"
+MOST_BYTES = 4 << 20  # of templates; those that were used last are kept
+PAUSE = 1.0  # seconds between two writings, at least
+BUSY = 20  # times as long as a writing takes; only exporters that send ever new templates make it long
 
 
 class Limits(NamedTuple):
@@ -107,15 +101,15 @@ class Registry:
         self.tables = Tables(
             np.zeros((streams, 3), np.uint64),
             np.full(_power(2 * streams), -1, np.int32),
-            np.zeros((streams, STREAM_SLOTS), np.int64),
+            np.zeros((streams, layout.STREAM_SLOTS), np.int64),
             np.full(_power(2 * plans), -1, np.int32),
-            np.zeros((plans, PLAN_SLOTS), np.int64),
+            np.zeros((plans, layout.PLAN_SLOTS), np.int64),
             np.zeros((limits.fields, 2), np.int64),
             np.zeros(1, np.int64),
             np.frombuffer(os.urandom(16), np.uint64).copy(),
         )
         plan, _ = make_plan(VERSION5, times)
-        plan[OWNER] = -1
+        plan[layout.OWNER] = -1
         self.tables.plans[V5_PLAN] = plan
         self._plans = 1
 
@@ -135,7 +129,7 @@ class Registry:
             return None
         self.tables.stream_keys[streams] = words
         self.tables.streams[streams] = 0
-        self.tables.streams[streams, VERSION] = key.version
+        self.tables.streams[streams, layout.VERSION] = key.version
         self.tables.used[0] += 1
         index_streams(self.tables)
         return streams
@@ -159,12 +153,12 @@ class Registry:
         if row is None:
             row = self._rows[key] = self._new_row(stream)
             self._own[stream] += 1
-        plan[OWNER], plan[TEMPLATE] = key
+        plan[layout.OWNER], plan[layout.TEMPLATE] = key
         content = np.frombuffer(bytearray(template.content), np.uint8)
-        plan[HASH] = template_hash(content, 0, len(content))
-        plan[PLAN_USED] = self.tables.streams[stream, USED]
+        plan[layout.HASH] = template_hash(content, 0, len(content))
+        plan[layout.PLAN_USED] = self.tables.streams[stream, layout.USED]
         if len(fields):
-            plan[FIRST_FIELD], plan[FIELDS] = self._fields, len(fields)
+            plan[layout.FIRST_FIELD], plan[layout.FIELDS] = self._fields, len(fields)
             self.tables.fields[self._fields : self._fields + len(fields)] = fields
             self._fields += len(fields)
         self.tables.plans[row] = plan
@@ -203,18 +197,18 @@ class Registry:
     def rate_of(self, stream: int) -> int:
         """Return the sampling rate of a stream's exporter; 0 if it is not known."""
         announced = self.samplers.get(self.key_of(stream).address, {}).values()
-        return max([int(self.tables.streams[stream, RATE]), *announced])
+        return max([int(self.tables.streams[stream, layout.RATE]), *announced])
 
     def rate(self) -> int:
         """Return the highest sampling rate of all exporters; 0 if none is known."""
-        streams = self.tables.streams[: self.tables.used[0], RATE]
+        streams = self.tables.streams[: self.tables.used[0], layout.RATE]
         return max([int(streams.max(initial=0)), *(max(each.values(), default=0) for each in self.samplers.values())])
 
     def make_room(self) -> list[int]:
         """Give up a quarter of the streams. Return the new number of each that is left, -1 for the others."""
         used = int(self.tables.used[0])
         streams = self.tables.streams[:used]
-        order = np.lexsort((streams[:, USED], streams[:, STREAM_DATAGRAMS] >= ESTABLISHED))
+        order = np.lexsort((streams[:, layout.USED], streams[:, layout.STREAM_DATAGRAMS] >= ESTABLISHED))
         gone = order[: max(used // 4, 1)]
         self._count_lost(gone)
         kept = np.sort(order[max(used // 4, 1) :])
@@ -237,15 +231,15 @@ class Registry:
     def exporters(self, most: int) -> Iterator[dict[str, Any]]:
         """Yield what status shows of the streams that have sent most datagrams."""
         rows = self.tables.streams[: self.tables.used[0]]
-        for stream in np.argsort(-rows[:, STREAM_DATAGRAMS], kind="stable")[:most].tolist():
+        for stream in np.argsort(-rows[:, layout.STREAM_DATAGRAMS], kind="stable")[:most].tolist():
             key, row = self.key_of(stream), rows[stream]
             unit = "records" if key.version in (5, 10) else "datagrams"
             yield {
                 "address": key.shown,
                 "format": _NAMES.get(key.version, str(key.version)),
                 "domain": key.domain,
-                "datagrams": int(row[STREAM_DATAGRAMS]),
-                "records": int(row[STREAM_RECORDS]),
+                "datagrams": int(row[layout.STREAM_DATAGRAMS]),
+                "records": int(row[layout.STREAM_RECORDS]),
                 f"lost_{unit}": int(_losses(row)[0]),
                 "restarts": int(_losses(row)[1]),
                 "sampling": self.rate_of(stream) or None,
@@ -254,7 +248,7 @@ class Registry:
     def losses(self) -> tuple[dict[str, int], int]:
         """Return the lost records and datagrams of all streams, and how often exporters were restarted."""
         rows = self.tables.streams[: self.tables.used[0]]
-        of_records = np.isin(rows[:, VERSION], (5, 10))
+        of_records = np.isin(rows[:, layout.VERSION], (5, 10))
         lost, restarts = _losses(rows)
         records, datagrams = int(lost[of_records].sum()), int(lost[~of_records].sum())
         total = {"records": self.lost["records"] + records, "datagrams": self.lost["datagrams"] + datagrams}
@@ -263,7 +257,7 @@ class Registry:
     def _count_lost(self, gone: Rows) -> None:
         for row in self.tables.streams[gone]:
             lost, restarts = _losses(row)
-            self.lost["records" if row[VERSION] in (5, 10) else "datagrams"] += int(lost)
+            self.lost["records" if row[layout.VERSION] in (5, 10) else "datagrams"] += int(lost)
             self.restarts += int(restarts)
 
     def _new_row(self, stream: int) -> int:
@@ -271,7 +265,7 @@ class Registry:
         has_many = self._own[stream] >= self.limits.templates_each
         if has_many or len(self._rows) >= self.limits.templates:
             keys = [key for key in self._rows if key[0] == stream or not has_many]
-            oldest = sorted(keys, key=lambda key: self.tables.plans[self._rows[key], PLAN_USED])
+            oldest = sorted(keys, key=lambda key: self.tables.plans[self._rows[key], layout.PLAN_USED])
             for key in oldest[: max(len(keys) // 4, 1)]:
                 self._forget(key, reindex=False)
                 self.given_up += 1
@@ -286,8 +280,8 @@ class Registry:
         row = self._rows.pop(key)
         self._own[key[0]] -= 1
         self.templates.pop(key, None)
-        self.tables.plans[row, KIND] = GONE
-        self.tables.plans[row, OWNER] = -1
+        self.tables.plans[row, layout.KIND] = layout.GONE
+        self.tables.plans[row, layout.OWNER] = -1
         self._free.append(row)
         if reindex:
             self._index_plans()
@@ -298,17 +292,17 @@ class Registry:
         self._rows = {(int(numbers[stream]), number): row for (stream, number), row in self._rows.items()}
         self._own = Counter(stream for stream, _ in self._rows)
         for (stream, _), row in self._rows.items():
-            self.tables.plans[row, OWNER] = stream
+            self.tables.plans[row, layout.OWNER] = stream
         self._index_plans()
 
     def _compact_fields(self) -> None:
         """Move the fields of the plans together: templates that changed have left theirs behind."""
         at, plans, fields = 0, self.tables.plans, self.tables.fields.copy()
         for row in self._rows.values():
-            if plans[row, KIND] == VARYING:
-                first, count = int(plans[row, FIRST_FIELD]), int(plans[row, FIELDS])
+            if plans[row, layout.KIND] == layout.VARYING:
+                first, count = int(plans[row, layout.FIRST_FIELD]), int(plans[row, layout.FIELDS])
                 self.tables.fields[at : at + count] = fields[first : first + count]
-                plans[row, FIRST_FIELD] = at
+                plans[row, layout.FIRST_FIELD] = at
                 at += count
         self._fields = at
 
@@ -322,6 +316,231 @@ def _power(least: int) -> int:
 
 def _losses(streams: Rows) -> Any:
     """Return what streams, or one of them, have lost, and their restarts, by what their numbers count (sequence.py)."""
-    includes_own = streams[..., SCORE] > 0
-    lost = np.where(includes_own, streams[..., OWN_LOST], streams[..., LOST])
-    return lost, np.where(includes_own, streams[..., OWN_RESTARTS], streams[..., RESTARTS])
+    includes_own = streams[..., layout.SCORE] > 0
+    lost = np.where(includes_own, streams[..., layout.OWN_LOST], streams[..., layout.LOST])
+    return lost, np.where(includes_own, streams[..., layout.OWN_RESTARTS], streams[..., layout.RESTARTS])
+
+
+class Template(NamedTuple):
+    """A template of data or of options."""
+
+    number: int
+    fields: list[Field]  # none: it is withdrawn
+    kind: int  # the id of its set: 0, 1 (NetFlow v9), 2, 3 (IPFIX); 1 and 3 are options
+    content: bytes  # its record
+
+    @property
+    def is_option(self) -> bool:
+        """True if its data are options."""
+        return self.kind in (1, 3)
+
+
+class BadTemplateError(ValueError):
+    """A template that makes no sense, or has too many fields."""
+
+
+def read_templates(content: bytes, kind: int) -> Iterator[Template]:
+    """Yield the templates of a set without its header. Raise BadTemplateError where one makes no sense."""
+    at = 0
+    while len(content) - at >= 4:
+        number, count = struct.unpack_from("!HH", content, at)
+        if number == 0 and kind < 2:  # padding
+            return
+        if kind >= 2 and count == 0:
+            if not (number >= FIRST_TEMPLATE or number == kind):
+                return  # padding
+            yield Template(number, [], kind, content[at : at + 4])
+            at += 4
+            continue
+        if number < FIRST_TEMPLATE:
+            raise BadTemplateError(f"template {number}: templates have numbers from {FIRST_TEMPLATE} on")
+        template = _read_one(content, at, kind)
+        yield template
+        at += len(template.content)
+
+
+def _read_one(content: bytes, start: int, kind: int) -> Template:
+    number, count = struct.unpack_from("!HH", content, start)
+    at = start + (4 if kind in (0, 2) else 6)
+    if kind == 1:
+        if len(content) < at:
+            raise BadTemplateError(f"template {number} is truncated")
+        (options,) = struct.unpack_from("!H", content, start + 4)
+        count = (count + options) // 4
+    if not 0 < count <= MOST_FIELDS:
+        raise BadTemplateError(f"template {number} has {counted(count, 'field')}")
+    fields = []
+    for _ in range(count):
+        if len(content) - at < 4:
+            raise BadTemplateError(f"template {number} is truncated")
+        element, length = struct.unpack_from("!HH", content, at)
+        at += 4
+        enterprise = 0
+        if kind >= 2 and element & 0x8000:
+            if len(content) - at < 4:
+                raise BadTemplateError(f"template {number} is truncated")
+            (enterprise,) = struct.unpack_from("!I", content, at)
+            element &= 0x7FFF
+            at += 4
+        fields.append(Field(element, length, enterprise))
+    if kind == 1:
+        at = start + 6 + sum(struct.unpack_from("!HH", content, start + 2))
+    if not any(field.length for field in fields):
+        raise BadTemplateError(f"template {number} has records without a length")
+    return Template(number, fields, kind, content[start:at])
+
+
+class Options(NamedTuple):
+    """What a record of options says."""
+
+    sampler: int = 0
+    rate: int = 0  # one packet in this many; 0 if it does not say
+    boot: int = 0  # when the exporter was started, in nanoseconds; 0 if it does not say
+
+
+def read_options(content: bytes, template: Template) -> Iterator[Options]:
+    """Yield what the records of a set of options say. What is no whole record is padding."""
+    at = 0
+    while at < len(content):
+        values: dict[int, int] = {}
+        begun = at
+        for field in template.fields:
+            length = field.length
+            if length == layout.VARIABLE:
+                length, at = _variable_length(content, at)
+            if at + length > len(content):
+                return
+            if not field.enterprise and length <= 8:
+                values.setdefault(field.element, int.from_bytes(content[at : at + length], "big"))
+            at += length
+        if at == begun:
+            return
+        sampler = next((values[element] for element in _SAMPLER if element in values), 0)
+        boot = values.get(_BOOT, 0)
+        yield Options(sampler, _rate(values), boot * 10**6 if boot < _FAR else 0)
+
+
+def _variable_length(content: bytes, at: int) -> tuple[int, int]:
+    """Return the length of a field of varying length and where it begins; beyond the end if it is not there."""
+    length = content[at] if at < len(content) else layout.VARIABLE
+    if length < 255:
+        return length, at + 1
+    return int.from_bytes(content[at + 1 : at + 3], "big") if at + 3 <= len(content) else layout.VARIABLE, at + 3
+
+
+def _rate(values: dict[int, int]) -> int:
+    """Return the sampling rate that fields of options say: one packet in so many."""
+    if values.get(305):  # samplingPacketInterval packets are taken, samplingPacketSpace are not
+        return min((values[305] + values.get(306, 0)) // values[305] if 306 in values else values[305], 2**32 - 1)
+    if values.get(309) and values.get(310):  # samplingSize of samplingPopulation
+        return min(values[310] // values[309], 2**32 - 1)
+    if values.get(307) and 308 in values:  # time, in place of packets
+        return min((values[307] + values[308]) // values[307], 2**32 - 1)
+    if values.get(311):  # samplingProbability
+        (share,) = struct.unpack("!d", values[311].to_bytes(8, "big"))
+        return min(round(1 / share), 2**32 - 1) if 1e-9 < share <= 1 else 0
+    return min(next((values[element] for element in (50, 34) if values.get(element)), 0), 2**32 - 1)
+
+
+def state_folder() -> Path:
+    """Return the folder of state: that of the service ($STATE_DIRECTORY), or the user's."""
+    service = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    if service:
+        return Path(service)
+    user = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(user) if user.startswith("/") else Path("~/.local/state").expanduser()) / "superhosts"
+
+
+class TemplateFile:
+    """The file of templates of one input."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._warn, self._clock = path, warn, clock
+        self._written = -PAUSE
+        self._pause = PAUSE
+        self._has_failed = False
+
+    def load(self, registry: Registry) -> None:
+        """Let a registry learn what the file has."""
+        try:
+            content = read_state(self._path, _fits, self._warn)
+        except (OutputError, OSError) as error:
+            self._warn(str(error))
+            return
+        for each in content["exporters"] if content else []:
+            stream = registry.stream_of(StreamKey(int(each["address"], 16), each["version"], each["domain"]))
+            if stream is None:
+                break
+            for kind, record in each["templates"]:
+                for template in _templates(bytes.fromhex(record), kind):
+                    registry.learn(stream, template)
+            for sampler, rate in each["sampling"]:
+                registry.note_rate(stream, sampler, rate)
+        registry.changed = False
+
+    def save(self, registry: Registry, *, now: bool = False) -> None:
+        """Write what a registry knows if it has changed; without `now` at most once in a while."""
+        started = self._clock()
+        if not registry.changed or (not now and started - self._written < self._pause):
+            return
+        registry.changed = False
+        self._written = started
+        try:
+            make_folder(self._path.parent)
+            write_json(self._path, {"format": FORMAT, "exporters": _content(registry)})
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                reason = error.strerror or error
+                text = f"{self._path}: templates cannot be kept for the next start: {reason}"
+                self._warn(Notice(text, "trouble", WARNING))
+            self._has_failed = True
+        self._pause = max(PAUSE, BUSY * (self._clock() - started))
+
+
+def _content(registry: Registry) -> list[dict[str, Any]]:
+    plans, streams = registry.tables.plans, registry.tables.streams
+    by_use = sorted(registry.templates, key=lambda key: -plans[registry.row_of(key), layout.PLAN_USED])
+    kept: dict[int, list[Template]] = {}
+    size = 0
+    for key in by_use:
+        size += len(registry.templates[key].content)
+        if size > MOST_BYTES:
+            break
+        kept.setdefault(key[0], []).append(registry.templates[key])
+    content = []
+    for stream in sorted(kept.keys() | set(registry.with_rates()), key=lambda stream: -streams[stream, layout.USED]):
+        exporter = registry.key_of(stream)
+        content.append(
+            {
+                "address": f"{exporter.address:x}",
+                "version": exporter.version,
+                "domain": exporter.domain,
+                "exporter": exporter.shown,
+                "templates": [(each.kind, each.content.hex()) for each in kept.get(stream, ())],
+                "sampling": list(registry.samplers.get(exporter.address, {}).items()),
+            }
+        )
+    return content
+
+
+def _templates(record: bytes, kind: int) -> list[Template]:
+    try:
+        return [template for template in read_templates(record, kind) if template.fields]
+    except BadTemplateError:  # of another release
+        return []
+
+
+def _fits(content: Any) -> bool:
+    """Return True if a file has what this program writes."""
+    try:
+        return content["format"] == FORMAT and all(_is_exporter(each) for each in content["exporters"])
+    except (TypeError, KeyError, ValueError):
+        return False
+
+
+def _is_exporter(each: Any) -> bool:
+    whole = all(type(each[name]) is int and 0 <= each[name] < 1 << 32 for name in ("version", "domain"))
+    numbers = all(0 <= kind <= 3 and bytes.fromhex(record) is not None for kind, record in each["templates"])
+    rates = all(type(number) is int and 0 <= number < 1 << 64 for pair in each["sampling"] for number in pair)
+    return whole and numbers and rates and 0 <= int(each["address"], 16) < 1 << 128

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from superhosts.errors import InputError
-from superhosts.sources.tables.base import Opens, RowBlock, TableFormat
-from superhosts.sources.tables.delimited import MARK, DelimitedGrammar
-from superhosts.sources.tables.log import Log
+from superhosts.sources.tables.delimited import DelimitedGrammar
+from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
 from superhosts.sources.tables.textreader import TextReader
+from superhosts.sources.tables.textrow import MARK
 
 MOST_BYTES = 512 << 20  # of a file, decompressed
 _STEP = 1 << 20
@@ -73,7 +74,7 @@ class AzureReader:
             stream.close()
         lines = b"".join(line.encode("utf-8", "replace") + b"\n" for line in _flows(source.name, text))
         grammar = DelimitedGrammar(source.name, _FLOWS, options)
-        self._lines = TextReader(_Lines(source.name, lines), grammar) if lines else None
+        self._lines = TextReader(_Lines(source.name, lines), grammar.begin) if lines else None
         self.columns = ["time", "src", "dst"] if self._lines is None else self._lines.columns
         self.has_time = self._lines is None or self._lines.has_time
 

@@ -1,25 +1,76 @@
 """The logs and tables that are known, as data: how each is recognised, which of its fields mean what, and what its
 records say about conversations.
 
-Two kinds of records say different things (`claims.py`). Zeek, Argus, ntopng, RITA and flows of Suricata have a record
-for a whole conversation, whose source opened it; there are fields that tell if the other end answered, and a refusal is
-no answer. goflow2, pmacct, nfdump, SiLK, the clouds and Suricata's netflow events have records of packets in one
-direction. Where such a record counts packets of the other direction, too, it is a conversation that was answered.
+Which columns a table has decides which of the candidates of its description are used (`textrow.wanted_of`).
+
+Two kinds of records say different things. Zeek, Argus, ntopng, RITA and flows of Suricata have a record for a whole
+conversation, whose source opened it; there are fields that tell if the other end answered, and a refusal is no answer.
+goflow2, pmacct, nfdump, SiLK, the clouds and Suricata's netflow events have records of packets in one direction. Where
+such a record counts packets of the other direction, too, it is a conversation that was answered.
 """
 
 from __future__ import annotations
 
-from superhosts.sources.tables.claims import (
-    ANSWERED,
-    CONVERSATION,
-    ICMP_IN_DPORT,
-    ICMP_IN_SPORT,
-    ICMP_IS_SPORT,
-    NO_CLAIM,
-    RECORD,
-    UNANSWERED,
-)
-from superhosts.sources.tables.log import Log
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+# What a record claims about a conversation. `details.combine` draws the conclusion for each record.
+NO_CLAIM: Final = 0  # it is like a single packet: its protocol and flags say what it does
+RECORD: Final = 1  # packets in one direction
+CONVERSATION: Final = 2  # both directions, and the source opened; whether there was an answer, other fields say
+ANSWERED: Final = 3  # a conversation that was answered
+UNANSWERED: Final = 4  # a conversation without an answer; a refusal is none
+
+# Where a log without a field for it has the type of ICMP messages
+ICMP_NOWHERE: Final = 0
+ICMP_IS_SPORT: Final = 1  # the source port
+ICMP_IN_SPORT: Final = 2  # the low byte of the source port, below the code
+ICMP_IN_DPORT: Final = 3  # the high byte of the destination port, above the code, or before a point: 3.1
+
+
+@dataclass(frozen=True)
+class Log:
+    """A kind of log or table. A field is "name", or "name:unit" for numbers of a known unit."""
+
+    name: str  # for --format
+    title: str
+    marks: tuple[str, ...] = ()  # a header or an object that has all names of one of these lists is such a log
+    src: tuple[str, ...] = ()
+    dst: tuple[str, ...] = ()
+    advice: str = ""  # what to do with a log of this program that has neither end
+    start: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    duration: tuple[str, ...] = ()
+    kind: str = ""  # the field that says what a record is
+    kinds: tuple[str, ...] = ()  # and those that count
+    has_several: bool = False  # a record may have several of the candidates, some of them zero or not set
+    delimiter: str = ""  # of delimited text; "": found in the first line
+    quote: str = '"'
+    columns: tuple[str, ...] = ()  # of delimited text that has no header, by the number of columns
+    footer: str = ""  # what begins the line behind the last row
+    # Details, which are read where a run wants them
+    proto: tuple[str, ...] = ()
+    sport: tuple[str, ...] = ()
+    dport: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # of TCP, from source to destination or of both
+    has_hex_flags: bool = False  # flags are hexadecimal digits without 0x
+    icmp_type: tuple[str, ...] = ()
+    icmp_place: int = ICMP_NOWHERE  # where the type of ICMP messages is, if no field has it
+    claim: int = RECORD  # what a record claims about a conversation, unless these fields say otherwise:
+    direction: str = ""  # the field whose words are `directions`
+    directions: Dict[str, int] = field(default_factory=dict, hash=False)
+    state: tuple[str, ...] = ()  # fields whose words are `states`
+    states: Dict[str, int] = field(default_factory=dict, hash=False)
+    reply_flags: tuple[str, ...] = ()  # of TCP, from destination to source
+    replies: tuple[str, ...] = ()  # packets or bytes from destination to source
+
+    def is_marked(self, names: Sequence[str]) -> bool:
+        """Return True if these columns or keys are those of such a log. Marks are in lower case."""
+        known = {name.strip().lower() for name in names}
+        return any(known.issuperset(mark.split(",")) for mark in self.marks)
+
 
 # Zeek's states. OTH is traffic without a beginning, and all that is neither TCP nor UDP. Of SHR and RSTRH only the
 # answer was seen: who opened is Zeek's guess, and the target of a spoofed scan sees the same.

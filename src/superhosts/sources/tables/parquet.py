@@ -2,36 +2,56 @@
 
 A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
 converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
-come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are
-kept once it is converted.
+come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are kept
+once it is converted.
 
 A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
 Where only its beginning is a dictionary, which its size tells, that would be slow.
+
+pyarrow makes an Arrow array of every value first. For addresses as text that takes longer than to decompress and parse
+them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or as a
+dictionary, straight from the pages; each address is parsed where it was decompressed. For anything else, damage that it
+notices included, it returns None, and pyarrow reads the same rows and says what is wrong with them.
+
+The header of a page is a structure of Thrift's compact protocol: fields with a number and a type, structures among
+them, of which unknown ones are skipped (parquet.thrift of the Apache Parquet format). Pages have no more than 20,000
+rows by default, so a loop in Python over the fields would take as long as reading the rows. How a page is compressed is
+told by its own bytes and checked by its size: pyarrow ends the whole process when it is asked for a codec that does not
+exist.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from superhosts.core.columns.addresses import AddressColumn
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
 from superhosts.core.device import thread_count
-from superhosts.core.pairs import Details, Times
 from superhosts.core.profile import measured
-from superhosts.core.text import printable
-from superhosts.errors import InputError
-from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of, value_at, values_of
-from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
-from superhosts.sources.tables.detailcolumns import details_of_columns
-from superhosts.sources.tables.detailfields import DetailFields, details_of
-from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import number_at, word_at
+from superhosts.sources.tables.arrow import (
+    PlacedFile,
+    Places,
+    Wanted,
+    arrays_of,
+    arrow_errors,
+    block_of,
+    column_times,
+    has_gaps,
+    import_arrow,
+    placed,
+    wanted_of,
+)
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.parquetpages import PlainPages
-from superhosts.sources.tables.placed import PlacedFile, placed
+from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
 
 MAGIC = b"PAR1"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches
@@ -40,7 +60,16 @@ AHEAD = 1  # pieces that wait, besides one for each thread
 MOST_THREADS = 16
 _DICTIONARY_BYTES = 6  # of a value, at most, in a column chunk that is a dictionary throughout
 _BUFFER = 1 << 20  # bytes of a column chunk that are read at once, of a group that is read in batches
-_SHOWN = 40  # characters of a value in a message
+Pages = NDArray[np.int64]  # a row for each page: the fields of `Page`
+
+DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
+PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY = 0, 2, 8  # encodings
+_RUNS = 3  # the encoding of levels in pages of today
+_AT_ONCE = 256  # pages
+_FIELDS = 9  # numbers of fields that matter are below
+_DEEPEST = 8  # structures within structures
+_MISSING = -1
+_STOP, _TRUE, _FALSE, _BINARY, _STRUCTURE = 0, 1, 2, 8, 12  # types of fields; 4, 5 and 6 are integers
 
 
 class Group(NamedTuple):
@@ -49,122 +78,6 @@ class Group(NamedTuple):
     number: int
     rows: int
     begin: int  # rows before it
-
-
-class Wanted(NamedTuple):
-    """What is read of a table."""
-
-    src: str
-    dst: str
-    times: RowTimes | None
-    details: DetailFields | None = None  # None: not wanted
-
-    @property
-    def time_columns(self) -> list[str]:
-        """The names of the columns that make times."""
-        times = () if self.times is None else (self.times.column, self.times.duration)
-        return [column.name for column in times if column is not None]
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns, each once."""
-        more = [] if self.details is None else self.details.columns()
-        return list(dict.fromkeys([self.src, self.dst, *self.time_columns, *more]))
-
-    def needs(self, top: str) -> bool:
-        """Return True if a column, which may have others inside, is or has one that is read."""
-        return any(name == top or name.startswith(f"{top}.") for name in self.columns)
-
-
-def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
-    """Return what is read of a table with these columns."""
-    found: Mapping = resolve(options.map, columns, file)
-    assert found.src is not None
-    assert found.dst is not None
-    wanted = Wanted(found.src.name, found.dst.name, row_times(found, options.row_time, columns, file))
-    return wanted._replace(details=details_of(None, columns, options, wanted.columns, file))
-
-
-def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
-    """Return the rows of a batch, of which `begin` others come before."""
-    batch.validate()  # that arrays have the length that they claim; what is in them is checked where it is read
-    arrays = _arrays(batch, wanted.columns, file)
-
-    def describe(index: int) -> BadRow:
-        values = ((name, value_at(array, index, file)) for name, array in arrays.items())
-        shown = (f"{name}={'null' if value is None else printable(value, _SHOWN)}" for name, value in values)
-        return BadRow(begin + index + 1, ", ".join(shown))
-
-    times = _times(arrays, wanted, file)
-    src = narrowed(addresses_of(arrays[wanted.src], wanted.src, file))
-    dst = narrowed(addresses_of(arrays[wanted.dst], wanted.dst, file))
-    is_clean = not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn) and not _has_gaps(times)
-    details = None if wanted.details is None else _details(arrays, wanted.details, len(batch), file)
-    # Where no row is bad, the arrays are not held any longer.
-    return RowBlock(src, dst, times, _no_row if is_clean else describe, details=details)
-
-
-def _arrays(batch: Any, columns: Sequence[str], file: str) -> dict[str, Any]:
-    return {name: _column(batch, name, file) for name in columns}
-
-
-def _times(arrays: dict[str, Any], wanted: Wanted, file: str) -> Times | None:
-    if wanted.times is None:
-        return None
-    duration = wanted.times.duration
-    lengths = None if duration is None else arrays[duration.name]
-    return times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
-
-
-def _details(arrays: dict[str, Any], fields: DetailFields, count: int, file: str) -> Details:
-    return details_of_columns(fields, count, lambda name, what: values_of(arrays[name], name, what, fields.codes, file))
-
-
-def _no_row(_index: int) -> BadRow:
-    raise AssertionError("no row of this block is bad")
-
-
-def _has_gaps(times: Times | None) -> bool:
-    return times is not None and len(times) > 0 and int(times.min()) < 0
-
-
-def _column(batch: Any, name: str, file: str) -> Any:
-    """Return a column by its name; of nested ones the name is the path (flow.start)."""
-    names = batch.schema.names
-    if name in names:
-        return batch.column(names.index(name))
-    for i, top in enumerate(names):
-        if name.startswith(f"{top}."):
-            return _field(batch.column(i), name.removeprefix(f"{top}."), name, file)
-    raise InputError(f"column {printable(name)!r} is missing in some of its rows", file=file)
-
-
-def _field(array: Any, path: str, name: str, file: str) -> Any:
-    arrow = import_arrow(file)
-    if not arrow.types.is_struct(array.type):
-        raise InputError(
-            f"column {printable(name)!r} is inside {array.type}; only one value for each row can be read", file=file
-        )
-    fields = [array.type.field(i).name for i in range(array.type.num_fields)]
-    if path in fields:
-        return array.flatten()[fields.index(path)]  # with the nulls of the struct
-    for i, field in enumerate(fields):
-        if path.startswith(f"{field}."):
-            return _field(array.flatten()[i], path.removeprefix(f"{field}."), name, file)
-    raise InputError(f"column {printable(name)!r} is missing in some of its rows", file=file)
-
-
-@contextmanager
-def arrow_errors(file: str, what: str) -> Iterator[None]:
-    """Turn what pyarrow says about damaged files into an InputError of one line."""
-    arrow = import_arrow(file)
-    try:
-        yield
-    except (arrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
-        if isinstance(error, arrow.lib.ArrowMemoryError):
-            raise InputError(f"{what} needs more memory than there is to be read", file=file) from None
-        first = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise InputError(f"damaged {what}: {printable(first)}", file=file) from None
 
 
 class UnreadFile(PlacedFile):
@@ -289,15 +202,15 @@ class ParquetReader:
             return []
         src, dst = ends
         if not self._wanted.time_columns:
-            return [RowBlock(src, dst, None, _no_row)]
+            return [RowBlock(src, dst, None)]
         blocks, begin = [], 0
         for batch in self._table(groups, self._wanted.time_columns).to_batches():
             with measured("parse"), arrow_errors(self._name, "Parquet file"):
-                times = _times(_arrays(batch, self._wanted.time_columns, self._name), self._wanted, self._name)
-            if _has_gaps(times):
+                times = column_times(arrays_of(batch, self._wanted.time_columns, self._name), self._wanted, self._name)
+            if has_gaps(times):
                 return []
             end = begin + len(batch)
-            blocks.append(RowBlock(src[begin:end], dst[begin:end], times, _no_row))
+            blocks.append(RowBlock(src[begin:end], dst[begin:end], times))
             begin = end
         return blocks if begin == len(src) else []  # A damaged file may have fewer times than addresses.
 
@@ -364,6 +277,456 @@ def _columns(schema: Any) -> list[str]:
     """Return the columns with one value for each row, by their paths."""
     columns = (schema.column(i) for i in range(len(schema)))
     return [column.path for column in columns if column.max_repetition_level == 0]
+
+
+class UnsupportedPage(Exception):  # noqa: N818  no error: it is left to pyarrow
+    """A page is damaged, or of a form that is not known here."""
+
+
+class Page(NamedTuple):
+    """A page within the bytes of a column chunk."""
+
+    kind: int
+    values: int
+    encoding: int
+    begin: int
+    end: int
+    size: int  # decompressed
+    levels: int  # bytes of levels before the values that are not compressed; 0 of old pages, which have them inside
+    is_compressed: int
+
+
+def pages_of(chunk: Bytes) -> Iterator[Page]:
+    """Yield the pages of a column chunk; raise UnsupportedPage."""
+    rows = np.empty((_AT_ONCE, len(Page._fields)), np.int64)
+    at = 0
+    while at < len(chunk):
+        count, at = list_pages(chunk, at, rows)
+        if count == 0:
+            raise UnsupportedPage
+        yield from (Page(*row) for row in rows[:count].tolist())
+
+
+@compiled
+def list_pages(chunk: Bytes, at: int, pages: Pages) -> tuple[int, int]:
+    """List the pages from a place on, as many as there is room for; return their number and the place behind them.
+
+    Pages that come before a damaged one are listed.
+    """
+    fields = np.empty((_FIELDS, _FIELDS), np.int64)
+    count = 0
+    while at < len(chunk) and count < len(pages):
+        begin = read_fields(chunk, at, fields)
+        if begin < 0:
+            return count, at
+        kind = fields[0, 1]
+        about = 5 if kind == DATA else 7 if kind == DICTIONARY else 8
+        size, values, levels = fields[0, 2], fields[about, 1], 0
+        if kind == DATA_2:
+            if fields[8, 5] < 0 or fields[8, 6] < 0:
+                return count, at
+            levels = fields[8, 5] + fields[8, 6]
+        # Levels of an old page that are not runs have no length, and would be read wrongly.
+        known = kind in (DICTIONARY, DATA_2) or (kind == DATA and fields[5, 3] == _RUNS)
+        inside = 0 <= fields[0, 3] <= len(chunk) - begin and levels <= fields[0, 3] and levels <= size
+        if not (known and inside and values >= 0):
+            return count, at
+        pages[count, 0], pages[count, 1] = kind, values
+        pages[count, 2] = fields[about, 4 if kind == DATA_2 else 2]
+        pages[count, 3], pages[count, 4], pages[count, 5] = begin, begin + fields[0, 3], size
+        pages[count, 6], pages[count, 7] = levels, fields[8, 7] != 0
+        at = begin + fields[0, 3]
+        count += 1
+    return count, at
+
+
+@compiled
+def read_fields(data: Bytes, at: int, fields: Pages) -> int:
+    """Read a structure: its own integers to fields[0], those of its structure k to fields[k]; return where it ends.
+
+    Deeper ones are skipped. Returns -1 if it is damaged.
+    """
+    fields[:] = _MISSING
+    numbers = np.zeros(_DEEPEST + 1, np.int64)
+    depth = 0
+    while at < len(data):
+        head = int(data[at])
+        at += 1
+        if head == _STOP:
+            if depth == 0:
+                return at
+            depth -= 1
+            continue
+        value, kind = 0, head & 15
+        if head >> 4:
+            numbers[depth] += head >> 4
+        else:
+            numbers[depth], at = read_integer(data, at)
+            if at < 0:
+                return -1
+        if kind == _STRUCTURE:
+            depth += 1
+            if depth > _DEEPEST:
+                return -1
+            numbers[depth] = 0
+            continue
+        if kind in (_TRUE, _FALSE):
+            value = int(kind == _TRUE)
+        elif 4 <= kind <= 6:
+            value, at = read_integer(data, at)
+        elif kind == _BINARY:
+            value, at = read_varint(data, at)
+            if at < 0 or value > len(data) - at:
+                return -1
+            at += value
+        else:
+            return -1
+        if at < 0:
+            return -1
+        outer, inner = (0, numbers[0]) if depth == 0 else (numbers[0], numbers[depth])
+        if depth <= 1 and 0 <= outer < _FIELDS and 0 <= inner < _FIELDS:
+            fields[outer, inner] = value
+    return -1
+
+
+@compiled
+def read_varint(data: Bytes, at: int) -> tuple[int, int]:
+    """Return a number of up to 35 bits, seven in each byte, and where it ends; -1 if it does not."""
+    value, shift = 0, 0
+    while 0 <= at < len(data) and shift < 35:
+        byte = int(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+    return 0, -1
+
+
+@compiled
+def read_integer(data: Bytes, at: int) -> tuple[int, int]:
+    """Return a number that may be negative: its lowest bit says so. And where it ends, as `read_varint` does."""
+    value, at = read_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def have_values(levels: Bytes, count: int) -> bool:
+    """Return True if the definition levels of a column, 0 or 1 for each row, are 1 throughout: no row is null.
+
+    Levels are runs: twice a length and a level, or twice a number of bytes plus one and these, a bit for each level.
+    """
+    data = levels.tobytes()
+    at = seen = 0
+    while seen < count:
+        head, at = read_varint(levels, at)
+        packed = data[at : at + (head >> 1 if head & 1 else 1)]
+        if at < 0 or head < 2 or len(packed) < (head >> 1 if head & 1 else 1):
+            raise UnsupportedPage
+        at += len(packed)
+        if head & 1:
+            wanted = (1 << min(8 * len(packed), count - seen)) - 1
+            if int.from_bytes(packed, "little") & wanted != wanted:
+                return False
+            seen += 8 * len(packed)
+        else:
+            if packed != b"\1":
+                return False
+            seen += head >> 1
+    return True
+
+
+Narrow = NDArray[np.uint32]
+
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_LARGEST = 64 << 20  # bytes of a page: a damaged header may say anything
+_WIDEST = 32  # bits of an index
+
+
+class PlainColumn(NamedTuple):
+    """A column whose pages may be read here."""
+
+    number: int  # among the columns of a row group
+    physical: str  # INT32, INT64 or BYTE_ARRAY
+    signed: bool
+    nullable: bool
+
+
+class PlainPages:
+    """The columns of addresses of a file.
+
+    Once some row group was none of the common case, all later ones are left to pyarrow: a file is alike throughout, and
+    to try each in vain costs as much as to read it.
+    """
+
+    def __init__(self, places: Places, file: Any, names: Sequence[str]) -> None:
+        self._places = places
+        self._metadata = file.metadata
+        found = [_column(file, name) for name in names]
+        self._columns = [column for column in found if column is not None]
+        self._is_common = len(self._columns) == len(names)
+
+    def read(self, groups: Sequence[int]) -> list[Narrow] | None:
+        """Return the columns over some row groups; None if pyarrow has to read them."""
+        if not self._is_common:
+            return None
+        try:
+            return [self._read(groups, column) for column in self._columns]
+        except (
+            UnsupportedPage,
+            OSError,
+            ValueError,
+            OverflowError,
+            MemoryError,
+        ):  # Sizes and places may be any numbers.
+            self._is_common = False
+            return None
+
+    def _read(self, groups: Sequence[int], column: PlainColumn) -> Narrow:
+        rows = [self._metadata.row_group(group).num_rows for group in groups]
+        addresses = np.empty(sum(rows), np.uint32)
+        begin = 0
+        for group, count in zip(groups, rows, strict=True):
+            _read_chunk(self._fetch(group, column), addresses[begin : begin + count])
+            begin += count
+        return addresses
+
+    def _fetch(self, group: int, column: PlainColumn) -> Chunk:
+        about = self._metadata.row_group(group).column(column.number)
+        begin, size = about.data_page_offset, about.total_compressed_size
+        if about.has_dictionary_page:
+            begin = min(begin, about.dictionary_page_offset)
+        if about.file_path or not (begin >= 0 and 0 <= size <= self._places.size - begin):
+            raise UnsupportedPage
+        with measured("read"):
+            file = self._places.open()
+            try:
+                file.seek(begin)
+                data = np.frombuffer(file.read(size), np.uint8)
+            finally:
+                file.close()
+        if len(data) < size:
+            raise UnsupportedPage
+        return Chunk(data, column)
+
+
+class Chunk(NamedTuple):
+    """The bytes of a column in one row group."""
+
+    data: Bytes
+    column: PlainColumn
+
+    def values(self, page: Page) -> tuple[Bytes, int]:
+        """Return the bytes of a page, and where its values begin. None of them is null."""
+        if page.size > _LARGEST:
+            raise UnsupportedPage
+        begin = page.begin + page.levels
+        with measured("read"):
+            part = _plain(self.data[begin : page.end], page.size - page.levels, bool(page.is_compressed))
+        if page.kind == DICTIONARY or not self.column.nullable:
+            return part, 0
+        if page.kind == DATA_2:
+            levels, at = self.data[page.begin : begin], 0
+        else:
+            length = int.from_bytes(part[:4].tobytes(), "little")
+            levels, at = part[4 : 4 + length], 4 + length
+        if at > len(part) or not have_values(levels, page.values):
+            raise UnsupportedPage
+        return part, at
+
+
+def _plain(data: Bytes, size: int, may_be_compressed: bool) -> Bytes:
+    """Return the bytes of a page, decompressed to exactly this size."""
+    from pyarrow import ArrowException
+
+    codec = _codec_of(data, size) if may_be_compressed else ""
+    if not codec:
+        if len(data) != size:
+            raise UnsupportedPage
+        return data
+    try:
+        return np.frombuffer(_codec(codec).decompress(data, size), np.uint8)
+    except (ArrowException, OSError):
+        raise UnsupportedPage from None
+
+
+def _codec_of(data: Bytes, size: int) -> str:
+    """Return the codec of a page by its bytes, "" if there is none of those known here.
+
+    Snappy and gzip say how much there is. If it were less than `size`, pyarrow would return what memory held before.
+    """
+    head = data[:4].tobytes()
+    if head == _ZSTD:
+        return "zstd"
+    if head.startswith(_GZIP):
+        return "gzip" if int.from_bytes(data[-4:].tobytes(), "little") == size else ""
+    return "snappy" if read_varint(data, 0)[0] == size else ""
+
+
+@functools.cache
+def _codec(name: str) -> Any:
+    from pyarrow import Codec
+
+    return Codec(name)
+
+
+def _column(file: Any, name: str) -> PlainColumn | None:
+    """Return a column of a file by its name; None if its type is none of those that are read here."""
+    from pyarrow import types
+
+    schema, names = file.schema_arrow, file.schema_arrow.names
+    if names.count(name) != 1:
+        return None
+    kind = schema.field(name).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    numbers = types.is_integer(kind)
+    if not (numbers or types.is_string(kind) or types.is_large_string(kind)):
+        return None
+    columns = [file.metadata.schema.column(i) for i in range(len(file.metadata.schema))]
+    places = [i for i, column in enumerate(columns) if column.path == name]
+    if len(places) != 1:  # A column within another may have the same path.
+        return None
+    column = columns[places[0]]
+    is_flat = column.max_repetition_level == 0 and column.max_definition_level <= 1
+    if not is_flat or column.physical_type not in (("INT32", "INT64") if numbers else ("BYTE_ARRAY",)):
+        return None
+    signed = numbers and types.is_signed_integer(kind)
+    return PlainColumn(places[0], column.physical_type, signed, column.max_definition_level == 1)
+
+
+def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
+    """Write the addresses of a chunk, exactly as many as there are rows, or raise UnsupportedPage."""
+    known: Narrow = np.empty(0, np.uint32)
+    seen = 0
+    for page in pages_of(chunk.data):
+        if page.values > len(addresses) - seen and page.kind != DICTIONARY:
+            raise UnsupportedPage
+        data, at = chunk.values(page)
+        with measured("parse"):
+            if page.kind == DICTIONARY:
+                if page.values > len(data):
+                    raise UnsupportedPage
+                known = np.empty(page.values, np.uint32)
+                _read_plain(data, at, chunk.column, known)
+                continue
+            part = addresses[seen : seen + page.values]
+            seen += page.values
+            if page.encoding == PLAIN:
+                _read_plain(data, at, chunk.column, part)
+            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not _take(data, at, known, part):
+                raise UnsupportedPage
+    if seen != len(addresses):
+        raise UnsupportedPage
+
+
+def _read_plain(data: Bytes, at: int, column: PlainColumn, addresses: Narrow) -> None:
+    if column.physical == "BYTE_ARRAY":
+        if not parse_lengths(data, at, addresses):
+            raise UnsupportedPage
+        return
+    dtype = np.dtype("<i4" if column.physical == "INT32" else "<i8")
+    if len(data) - at < len(addresses) * dtype.itemsize:
+        raise UnsupportedPage
+    numbers = np.frombuffer(data, dtype, len(addresses), at)
+    may_be_others = len(numbers) > 0 and (column.signed or dtype.itemsize == 8)
+    if may_be_others and not (int(numbers.min()) >= 0 and int(numbers.max()) <= 0xFFFFFFFF):
+        raise UnsupportedPage
+    addresses[:] = numbers.view(np.uint32) if dtype.itemsize == 4 else numbers
+
+
+def _take(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
+    """Write the values of a dictionary that a page names; return False if the page is damaged."""
+    if len(addresses) == 0:
+        return True
+    if at >= len(data) or data[at] > _WIDEST:
+        return False
+    return bool(take_runs(data, at + 1, int(data[at]), known, addresses))
+
+
+@compiled
+def parse_lengths(data: Bytes, at: int, addresses: Narrow) -> bool:
+    """Parse IPv4 addresses, each of which comes after its length; return False at the first that is none."""
+    begin, size = data.ctypes.data, len(data)
+    for i in range(len(addresses)):
+        if size - at >= 4 + READABLE:
+            length = int(number_at(begin + at)) & 0xFFFFFFFF
+            if length > LONGEST:
+                return False
+            low, wrong = parse_ipv4(np.uint64(begin + at + 4), np.uint64(length))
+            at += 4
+            if not wrong:
+                addresses[i] = low
+                at += length
+                continue
+        else:
+            if size - at < 4:
+                return False
+            length = 0
+            for j in range(4):
+                length |= int(data[at + j]) << (8 * j)
+            at += 4
+            if length > size - at:
+                return False
+        kind, _, low = parse_address(data, at, at + length)
+        if kind != 4:
+            return False
+        addresses[i] = low
+        at += length
+    return True
+
+
+@compiled
+def take_runs(data: Bytes, at: int, width: int, known: Narrow, addresses: Narrow) -> bool:
+    """Write the values that indices of `width` bits name, in runs of one index or of packed ones; False: damaged.
+
+    A run begins with a number: twice its length, or twice its groups of eight plus one if they are packed.
+    """
+    begin, size, count = data.ctypes.data, len(data), len(addresses)
+    mask, known_values, worst = np.uint64((1 << width) - 1), np.uint64(len(known)), np.uint64(0)
+    if len(known) == 0:
+        return count == 0
+    i = 0
+    while i < count:
+        head, shift = 0, 0
+        while True:
+            if at >= size or shift > 28:
+                return False
+            byte = int(data[at])
+            at += 1
+            head |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if head & 1:
+            many = min(8 * (head >> 1), count - i)
+            if many == 0 or (head >> 1) * width > size - at:
+                return False
+            # Words are read up to seven bytes behind the last index; where these are missing, byte by byte.
+            quick = many if (head >> 1) * width + 8 <= size - at else 0
+            for j in range(quick):
+                bit = j * width
+                index = (np.uint64(word_at(begin + at + (bit >> 3))) >> np.uint64(bit & 7)) & mask
+                worst = max(worst, index)  # tested once, behind the loop
+                addresses[i + j] = known[min(index, known_values - np.uint64(1))]
+            for j in range(quick, many):
+                word, place = np.uint64(0), at + (j * width >> 3)
+                for k in range(min(8, size - place)):
+                    word |= np.uint64(data[place + k]) << np.uint64(8 * k)
+                index = (word >> np.uint64(j * width & 7)) & mask
+                worst = max(worst, index)
+                addresses[i + j] = known[min(index, known_values - np.uint64(1))]
+            at += (head >> 1) * width
+        else:
+            many = min(head >> 1, count - i)
+            if many == 0 or (width + 7) >> 3 > size - at:
+                return False
+            named = np.uint64(0)
+            for k in range((width + 7) >> 3):
+                named |= np.uint64(data[at + k]) << np.uint64(8 * k)
+            at += (width + 7) >> 3
+            worst = max(worst, named)
+            addresses[i : i + many] = known[min(named, known_values - np.uint64(1))]
+        i += many
+    return bool(worst < known_values)
 
 
 PARQUET = TableFormat(

@@ -1,36 +1,178 @@
 """Rows of ClickHouse's RowBinary, and of RowBinaryWithNamesAndTypes, which says itself what its columns are.
 
+RowBinary has neither names nor types: the caller gives a schema, `src IPv4, dst IPv4, time DateTime64(3)`; colons will
+do for blanks. A row is its values one behind the other, numbers in little-endian order, text behind its length
+(LEB128). A Nullable value has a byte before it that is 1 if the value is missing. LowCardinality changes nothing here.
+
 Where every value has a fixed width, a column is a view of the bytes with strides, and IPv4 columns become those of
-packets in one copy. Rows with text or NULLs are walked by a compiled loop (`rowbinary_loops.py`).
+packets in one copy. In rows with text or NULLs a compiled loop finds the values (`walk`), and others read them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Ends
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Ends, Kinds, Words, parse_address
 from superhosts.core.pairs import Details, Times
-from superhosts.core.text import either
+from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
+from superhosts.jit.cache import compiled
 from superhosts.sources.input import Stream
-from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
-from superhosts.sources.tables.detailcolumns import Numbers, details_of_columns, of_integers, of_places
-from superhosts.sources.tables.detailfields import details_of
+from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary_loops import DAMAGED, Places, read_addresses, read_integers, walk
-from superhosts.sources.tables.rowbinary_schema import LITTLE, OPAQUE, TEXT, Field, field_of, row_width
-from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
+from superhosts.sources.tables.source import BadRow, Opens, RowBlock
+from superhosts.sources.tables.textscan import Places
+from superhosts.sources.tables.times import factor_of, parse_times, scale_floats, scale_integers
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
 LARGEST_HEADER = 1 << 24  # bytes of the names and types of all columns
 MOST_ROWS = 1 << 17  # of a block
 _DAY = 86400 * 10**9
+MISSING = -1  # the place of a NULL
+LONGEST = 1 << 30  # bytes of one text; more is taken for a wrong schema
+FEWER, DAMAGED = 0, 1  # why a walk ended: the bytes, or rows, are used up; a length makes no sense
+LITTLE, BIG, TEXT, OPAQUE = 1, 2, 3, 0  # how the bytes of a value are read: as what kind of number, as text, not at all
+TEXT_WIDTH = 0  # in place of the bytes of a value: its length is before it
+EXAMPLE = "src IPv4, dst IPv4, time DateTime"
+
+_NUMBERS = {"Bool": 1, "Date": 2, "Date32": 4, "DateTime": 4, "DateTime64": 8, "IPv4": 4} | {
+    f"{sign}Int{bits}": bits // 8 for sign in ("U", "") for bits in (8, 16, 32, 64, 128, 256)
+}
+_OTHERS = {"Float32": 4, "Float64": 8, "BFloat16": 2, "UUID": 16, "Enum8": 1, "Enum16": 2}
+_DECIMALS = {"Decimal32": 4, "Decimal64": 8, "Decimal128": 16, "Decimal256": 32}
+_FIXED = {  # bytes of a value, and how they are read
+    "String": (TEXT_WIDTH, TEXT),
+    "IPv6": (16, BIG),
+    **{name: (width, LITTLE) for name, width in _NUMBERS.items()},
+    **{name: (width, OPAQUE) for name, width in (_OTHERS | _DECIMALS).items()},
+}
+_WRAPPERS = ("LowCardinality", "SimpleAggregateFunction")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: its name, and how its values look."""
+
+    name: str
+    type: str  # without Nullable and LowCardinality
+    width: int  # bytes of a value; TEXT_WIDTH for text
+    reading: int  # LITTLE, BIG, TEXT or OPAQUE
+    nullable: bool = False
+    array: bool = False  # a value is a count (LEB128) and that many such values
+
+    @property
+    def is_signed(self) -> bool:
+        """True if its numbers may be negative."""
+        return self.type.startswith(("Int", "DateTime64", "Date32"))
+
+    @property
+    def is_float(self) -> bool:
+        """True for floating-point numbers, which only times may be."""
+        return self.type in ("Float32", "Float64")
+
+    @property
+    def is_address(self) -> bool:
+        """True if its values can be addresses."""
+        if self.reading == TEXT:
+            return True
+        integer = re.fullmatch(r"U?Int(8|16|32|64|128)", self.type) is not None
+        return self.type in ("IPv4", "IPv6") or integer or (self.reading == BIG and self.width in (4, 16))
+
+    @property
+    def is_time(self) -> bool:
+        """True if its values can be times."""
+        if self.reading == TEXT or self.is_float:
+            return True
+        return self.reading == LITTLE and self.width <= 8 and self.type not in ("IPv4", "Bool")
+
+    @property
+    def precision(self) -> int:
+        """Digits behind the second of a DateTime64."""
+        match = re.match(r"DateTime64\((\d)", self.type)
+        return int(match[1]) if match else 0
+
+
+def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
+    """Return the columns that a text like `src IPv4, dst IPv4` lists. Without `typed` a name alone is text."""
+    fields: list[Field] = []
+    for item in _items(text):
+        name, type = _name_and_type(item)
+        if not type and typed:
+            raise UsageError(f"{_option(text)}: {item!r}: write a name and a type, like {EXAMPLE}")
+        if any(field.name == name for field in fields):
+            raise UsageError(f"{_option(text)}: two columns {name!r}; give them different names")
+        try:
+            fields.append(field_of(name, type or "String"))
+        except UsageError as error:
+            raise UsageError(f"{_option(text)}: {error}") from None
+    if not fields:
+        raise UsageError(f"{_option(text)}: no column; write it like {EXAMPLE!r}")
+    return fields
+
+
+def field_of(name: str, type: str) -> Field:
+    """Return a column by its name and ClickHouse's name of its type; UsageError if such values cannot be read."""
+    inner, nullable, array = type.strip(), False, False
+    while match := re.fullmatch(r"(\w+)\((.*)\)", inner, re.DOTALL):
+        wrapper, rest = match[1], match[2].strip()
+        if wrapper == "Nullable" and not nullable:
+            nullable, inner = True, rest
+        elif wrapper == "Array" and not array and not nullable:
+            array, inner = True, rest
+        elif wrapper in _WRAPPERS:
+            inner = _items(rest)[-1]
+        else:
+            break
+    plain = re.sub(r"\(.*", "", inner, flags=re.DOTALL)
+    width, reading = _FIXED.get(plain, (-1, OPAQUE))
+    if match := re.fullmatch(r"FixedString\(([1-9]\d{0,5})\)", inner):
+        width, reading = int(match[1]), BIG
+    elif match := re.match(r"Decimal\((\d+)", inner):
+        digits = int(match[1])
+        width = 4 if digits < 10 else 8 if digits < 19 else 16 if digits < 39 else 32
+    if width < 0 or (array and nullable):
+        way = "write a type like IPv4, IPv6, UInt32 or String, or leave the column out of the query"
+        raise UsageError(f"column {name}: values of type {type} cannot be read; {way}")
+    return Field(name, inner, width, reading, nullable, array)
+
+
+def row_width(fields: Sequence[Field]) -> int | None:
+    """Return the bytes of a row; None if rows differ."""
+    if any(field.width == TEXT_WIDTH or field.nullable or field.array for field in fields):
+        return None
+    return sum(field.width for field in fields)
+
+
+def _name_and_type(item: str) -> tuple[str, str]:
+    quoted = re.match(r"`([^`]+)`[\s:]*(.*)", item, re.DOTALL) or re.match(r'"([^"]+)"[\s:]*(.*)', item, re.DOTALL)
+    if quoted:
+        return quoted[1], quoted[2]
+    name = re.split(r"[\s:]", item, maxsplit=1)[0]
+    return name, item[len(name) :].strip(" \t\n:")
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas that are not in parentheses."""
+    items, depth, start = [], 0, 0
+    for place, letter in enumerate(text):
+        if letter in "()":
+            depth += 1 if letter == "(" else -1
+        elif letter == "," and depth == 0:
+            items.append(text[start:place])
+            start = place + 1
+    items.append(text[start:])
+    return [item.strip() for item in items if item.strip()]
+
+
+def _option(text: str) -> str:
+    return setting("schema", text)
 
 
 class RowBytes:
@@ -189,10 +331,9 @@ class RowBinaryReader:
         field = self._field(column)
         where = places[self.fields.index(field)]
         if field.reading == TEXT:
-            texts = (None if start < 0 else data[start:end].tobytes() for start, end in where.tolist())
-            factor = factor_of(column.unit)
-            found = (NO_TIME if text is None else parse_time(text.decode("utf-8", "replace"), factor) for text in texts)
-            return np.fromiter(found, np.int64, len(where))
+            return parse_times(
+                [None if start < 0 else data[start:end].tobytes() for start, end in where.tolist()], column.unit
+            )
         if field.is_float:
             raw = b"".join(data[start:end].tobytes() if start >= 0 else b"" for start, end in where.tolist())
             floats = np.full(len(where), -1.0)
@@ -306,3 +447,112 @@ def _factor(field: Field, column: Column) -> int:
     if field.type.startswith("DateTime"):
         return UNITS["s"]
     return _DAY if field.type.startswith("Date") else 0
+
+
+@compiled
+def walk(data: Bytes, widths: Places, nullable: NDArray[np.bool_], slots: Places, places: NDArray[np.int64]) -> Places:
+    """Find values in rows one behind the other; return the number of rows, the bytes they take and why it ended.
+
+    Column c has `widths[c]` bytes, 0 for text. If `slots[c]` is not negative, `places[slots[c], row]` gets where its
+    value begins and ends. Only whole rows count.
+    """
+    size, most = len(data), places.shape[1]
+    at, row = 0, 0
+    while row < most:
+        begin = at
+        for c in range(len(widths)):
+            start = at
+            if nullable[c]:
+                if at >= size:
+                    return np.array([row, begin, FEWER])
+                start = MISSING if data[at] == 1 else at + 1
+                if data[at] > 1:
+                    return np.array([row, begin, DAMAGED])
+                at += 1
+            if start != MISSING:
+                length, at = widths[c], start
+                if length == 0:
+                    shift = 0
+                    while True:
+                        if at >= size:
+                            return np.array([row, begin, FEWER])
+                        byte = np.int64(data[at])
+                        at += 1
+                        length |= (byte & 127) << shift
+                        shift += 7
+                        if byte < 128:
+                            break
+                        if shift > 28:
+                            return np.array([row, begin, DAMAGED])
+                    if length > LONGEST:
+                        return np.array([row, begin, DAMAGED])
+                    start = at
+                at += length
+                if at > size:
+                    return np.array([row, begin, FEWER])
+            if slots[c] >= 0:
+                places[slots[c], row, 0] = start
+                places[slots[c], row, 1] = at
+        row += 1
+    return np.array([row, at, FEWER])
+
+
+@compiled
+def _little(data: Bytes, start: int, end: int) -> np.uint64:
+    """Return up to eight bytes as a number, the first one lowest."""
+    value = np.uint64(0)
+    for i in range(end - start):
+        value |= np.uint64(data[start + i]) << np.uint64(8 * i)
+    return value
+
+
+@compiled
+def _big(data: Bytes, start: int, end: int) -> np.uint64:
+    """Return up to eight bytes as a number, the first one highest."""
+    value = np.uint64(0)
+    for i in range(start, end):
+        value = value << np.uint64(8) | np.uint64(data[i])
+    return value
+
+
+@compiled
+def read_addresses(data: Bytes, places: Places, reading: int, signed: bool, kinds: Kinds, words: Words) -> None:
+    """Read a column of addresses: numbers in either byte order, or text.
+
+    A number of 16 bytes is IPv6, unless IPv4 is mapped to it; a shorter one is IPv4, and no address from 2^32 on.
+    """
+    zero = np.uint64(0)
+    for i in range(len(places)):
+        start, end = places[i, 0], places[i, 1]
+        kind, high, low = 0, zero, zero
+        if start >= 0:
+            if reading == LITTLE:
+                low = _little(data, start, min(end, start + 8))
+                if end - start == 16:
+                    high, kind = _little(data, start + 8, end), 6
+                elif low >> np.uint64(32) == zero and not (signed and data[end - 1] > 127):
+                    kind = 4
+            elif reading == BIG:
+                if end - start == 16:
+                    high, low, kind = _big(data, start, start + 8), _big(data, start + 8, end), 6
+                else:
+                    low, kind = _big(data, start, end), 4
+            else:
+                kind, high, low = parse_address(data, start, end)
+            if kind == 6 and high == zero and low >> np.uint64(32) == np.uint64(0xFFFF):
+                kind, low = 4, low & np.uint64(0xFFFFFFFF)
+        kinds[i] = kind
+        words[i, 0] = high
+        words[i, 1] = low
+
+
+@compiled
+def read_integers(data: Bytes, places: Places, signed: bool, numbers: NDArray[np.int64]) -> None:
+    """Read whole numbers of at most eight bytes; -1 for a missing one and for those from 2^63 on."""
+    for i in range(len(places)):
+        start, end = places[i, 0], places[i, 1]
+        numbers[i] = -1
+        if start >= 0:
+            value = np.int64(_little(data, start, end))
+            if value >= 0 and not (signed and data[end - 1] > 127):
+                numbers[i] = value

@@ -1,23 +1,214 @@
 """A table as a source of packets: files, URLs, pipes and standard input, compressed or not.
 
-What holds for captures holds here: the content decides, the next run recognises a file that was read to its end, files
-are read again where their rows are far out of order, and a pipe's rows are yielded as they arrive.
+A reader of one table format (`TableReader`) is given an input and the options; it finds its columns with
+`mapping.resolve` and then returns block after block. It leaves out rows that it cannot read at all and says so in
+`bad`. Rows whose addresses or times make no sense stay in the columns, marked there (kind 0, `NO_TIME`), so that a
+reader's loop has no branches for errors: `RowPackets` drops, counts and describes them, the same for every format. A
+table all of whose rows are bad is an error that shows the first of them and the columns: most likely the columns are
+not what they were taken for.
+
+What holds for captures holds for a `TableSource`: the next run recognises a file that was read to its end, files are
+read again where their rows are far out of order, and a pipe's rows are yielded as they arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
-from superhosts.core.pairs import PacketBlock
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
+from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import SECOND
+from superhosts.errors import InputError
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.input import FileSource, Input
-from superhosts.sources.tables.base import TableFormat
+from superhosts.sources.input import FileSource, Input, Stream
+from superhosts.sources.tables.mapping import columns_found
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.packets import RowPackets
 
+SHOWN = 3  # bad rows of a table
+_MOST_SHOWN = 160  # characters of a row
 _YEAR = 365 * 86400 * SECOND
+
+
+class BadRow(NamedTuple):
+    """A row that does not count: its number in the table, from 1 (of text: its line), and the row as people read it."""
+
+    row: int
+    text: str
+
+
+def _no_row(_index: int) -> BadRow:
+    raise AssertionError("no row of this block is bad")
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows of a table, in order."""
+
+    src: Ends
+    dst: Ends
+    time: Times | None  # nanoseconds since the epoch, UTC; None: the table has no times
+    describe: Callable[[int], BadRow] = _no_row  # a bad row of these columns, by its index
+    bad: Sequence[BadRow] = ()  # the first rows that could not be read at all and are not in the columns
+    unreadable: int = 0  # how many these are
+    skipped: int = 0  # records that are not meant: other events of a log. They do not count as rows
+    details: Details | None = None  # None: not wanted
+
+    def __len__(self) -> int:
+        return len(self.src[0] if isinstance(self.src, AddressColumn) else self.src)
+
+
+class Opens(Protocol):
+    """An input as a reader needs it: its name and its bytes, decompressed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed. Reading returns what is there, and waits only for the first byte."""
+
+
+class TableReader(Protocol):
+    """One pass over a table."""
+
+    columns: Sequence[str]  # those found, for messages; known once it was opened
+    has_time: bool  # rows have a time
+
+    def read(self) -> RowBlock | None:
+        """Return the next rows, None at the end. An empty block is fine. InputError names what is damaged."""
+
+    def position(self) -> int:
+        """Bytes of the input (compressed, if it is) read so far."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A format of tables: its name for --format, how it is recognised, how it is read."""
+
+    name: str
+    title: str  # what people call it: "a Parquet file"
+    recognises: Callable[[bytes], bool]  # by the first bytes: some lines of a text, unless it is shorter
+    open: Callable[[Opens, TableOptions], TableReader]  # given an `Input`, a reader may read anywhere in its file
+    one_thread: bool = True  # one thread reads it; else its reader has threads of its own
+
+
+class RowPackets:
+    """The packets of a table, block by block, and its counters."""
+
+    def __init__(self, name: str, reader: TableReader, counters: SourceCounters, *, one_window: bool) -> None:
+        self._name = name
+        self._reader = reader
+        self._counters = counters
+        self._bad: list[BadRow] = []  # the first few
+        self._bad_rows = 0
+        self._good = False  # some row counts
+        self.opening: int | None = None  # time of the very first packet
+        if not reader.has_time and not one_window:
+            reader.close()
+            way = f"{setting('window', 'all')} counts them all as one window"
+            mapped = either("--map time=COLUMN", 'map="time=COLUMN"')
+            columns = columns_found(reader.columns)
+            raise InputError(f"its rows have no time: {way}; or name the column: {mapped}; {columns}", file=name)
+
+    def read(self) -> PacketBlock | None:
+        rows = self._reader.read()
+        if rows is None:
+            self._warn_of_end()
+            self._check()
+            return None
+        block = self._packets(rows)
+        if block and self.opening is None:
+            self.opening = min(int(batch.time[0]) for batch in block if len(batch))
+        return block
+
+    def position(self) -> int:
+        return self._reader.position()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _packets(self, rows: RowBlock) -> PacketBlock:
+        src, dst, time, details, kept = rows.src, rows.dst, rows.time, rows.details, None
+        dropped: NDArray[np.int64] = np.empty(0, np.int64)
+        if time is None and not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
+            block: PacketBlock = ()
+            if len(rows):
+                block = (PacketBatch(4, src, dst, _no_times(len(rows)), (0, 0), details),)
+            self._count(rows, block, dropped)
+            return block
+        if time is None:
+            time = _no_times(len(rows))
+        elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
+            without = time < 0
+            dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
+            src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
+            details = None if details is None else details[kept]
+        block, refused = packets_of(src, dst, time, details)
+        if len(refused):
+            refused = refused if kept is None else kept[refused]
+            dropped = np.sort(np.concatenate([dropped, refused])) if len(dropped) else refused
+        if rows.time is None:
+            block = tuple(
+                PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
+                for batch in block
+            )
+        block = tuple(batch for batch in block if len(batch))
+        self._count(rows, block, dropped)
+        return block
+
+    def _count(self, rows: RowBlock, block: PacketBlock, dropped: NDArray[np.int64]) -> None:
+        counters, bad = self._counters, len(dropped) + rows.unreadable
+        counters.count(block)
+        counters.packets += bad
+        counters.rows += len(rows) + rows.unreadable
+        counters.bad_rows += bad
+        self._bad_rows += bad
+        counters.skipped_records += rows.skipped
+        self._good = self._good or bool(block)
+        if bad and len(self._bad) < SHOWN:
+            found = [*rows.bad[:SHOWN], *(rows.describe(int(index)) for index in dropped[:SHOWN])]
+            self._show(sorted(found)[: SHOWN - len(self._bad)])
+
+    def _show(self, found: list[BadRow]) -> None:
+        self._bad += found
+        if self._good:  # else it may be the error of the whole table
+            for row in found:
+                self._counters.warn(f"{self._name}: {_words(row)}")
+
+    def _warn_of_end(self) -> None:
+        """Warn if compressed text ended early; readers of other tables raise."""
+        if early := getattr(self._reader, "ended_early", ""):
+            self._counters.truncated_files += 1
+            self._counters.warn(f"{self._name}: {early}; what came before counts")
+
+    def _check(self) -> None:
+        bad = self._bad_rows
+        if not self._good and bad:
+            rows = "its only row is bad" if bad == 1 else f"all of its {counted(bad, 'row')} are bad"
+            first = f"; {_words(self._bad[0])}" if self._bad else ""
+            mapped = either("--map src=COLUMN,dst=COLUMN", 'map="src=COLUMN,dst=COLUMN"')
+            columns = columns_found(self._reader.columns)
+            raise InputError(f"{rows}{first}; {columns}; {mapped} says which to read", file=self._name)
+
+
+def _words(bad: BadRow) -> str:
+    return f"row {bad.row:,} does not count: {printable(bad.text, _MOST_SHOWN)}"
+
+
+def _no_times(count: int) -> Times:
+    """Return times that are all the epoch, in no memory."""
+    return np.broadcast_to(np.int64(0), (count,))
+
+
+def _taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
+    return AddressColumn(ends.kinds[kept], ends.words[kept]) if isinstance(ends, AddressColumn) else ends[kept]
 
 
 class TableSource(FileSource[RowPackets]):
@@ -32,15 +223,12 @@ class TableSource(FileSource[RowPackets]):
         self.one_thread = source.reopens and (format.one_thread or bool(source.compression))
 
     def use_threads(self, threads: int) -> None:
-        """Let no more than this many threads read."""
         self._options = replace(self._options, threads=threads)
 
     def use_one_window(self) -> None:
-        """All rows are one window: they need no time."""
         self._one_window = True
 
     def want(self, wants: Wants) -> None:
-        """Read protocols, ports and flags, too, if the run wants details."""
         self._options = replace(self._options, details=wants.details)
 
     def _look(self) -> int | None:
@@ -70,7 +258,6 @@ class TableSource(FileSource[RowPackets]):
                 yield block
 
     def again(self) -> Source:
-        """Return the same file, to be read from its beginning."""
         source = TableSource(self._input, self._format, self._options)
         source._one_window = self._one_window
         return source
@@ -85,7 +272,6 @@ class TableSource(FileSource[RowPackets]):
 
 
 def _first_rows(rows: RowPackets) -> PacketBlock:
-    """Return the first rows that count; none if there are none."""
     while (block := rows.read()) is not None and not block:
         pass
     return block or ()

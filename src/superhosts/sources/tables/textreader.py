@@ -4,15 +4,23 @@ A text has a `Layout`: what is wanted of a line and how it is found. Some lines 
 middle of a log): the loop stops there, and `Layout.after` says what holds from then on. Bytes may end anywhere; a line
 that is not whole yet waits for the rest. The last line of a file counts if it is whole, with or without a newline.
 
-Memory is bounded: a line of more than `LONGEST_LINE` bytes is an error.
+A plain file may be read by several threads (`PieceReader`). It is cut into pieces of the same size; a line belongs to
+the piece in which it begins. Threads read pieces ahead, each from the first newline in it. A piece counts if it begins
+where the one before it has ended and was read with the layout that holds there; otherwise it is read again. So a
+newline in quotes, or a new header in the middle of the file, costs time and never changes a row.
+
+Memory is bounded: a line of more than `LONGEST_LINE` bytes is an error, and two pieces for each thread are read ahead.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +29,14 @@ from superhosts.core.columns.addresses import AddressColumn
 from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
-from superhosts.sources.tables.base import BadRow, Opens, RowBlock
-from superhosts.sources.tables.delimitedloop import DIRECTIVE, FULL, Bytes
-from superhosts.sources.tables.textdetails import DetailRoles
+from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.input import Input
+from superhosts.sources.tables.details import DetailRoles
+from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
 from superhosts.sources.tables.textrow import (
     BAD,
+    DIRECTIVE,
+    FULL,
     LIMIT,
     LINES,
     MARKS,
@@ -37,6 +48,7 @@ from superhosts.sources.tables.textrow import (
     STOP,
     TALLY_SLOTS,
     WIDE,
+    Bytes,
     Roles,
     Rows,
     new_rows,
@@ -74,14 +86,9 @@ class Layout:
         return bool(line)
 
 
-class Grammar(Protocol):
-    """How a text begins."""
-
-    def begin(self, head: bytes, *, ended: bool) -> tuple[int, Layout] | None:
-        """Return the bytes before the first row and its layout, given the first bytes; None if they are too few.
-
-        `ended`: there are no more. InputError if the columns are not what is needed.
-        """
+# How a text begins: given its first bytes and whether there are no more, it returns the bytes before the first row and
+# its layout; None if these bytes are too few. InputError if the columns are not what is needed.
+Begin = Callable[[bytes, bool], tuple[int, Layout] | None]
 
 
 @dataclass
@@ -139,14 +146,14 @@ class LineWalker:
         nothing = np.empty(0, np.uint32)
         time = np.empty(0, np.int64) if layout.has_time else None
         details = np.empty(0, np.uint64) if layout.details is not None else None
-        block = RowBlock(nothing, nothing, time, _no_row, [bad], 1, details=details)
+        block = RowBlock(nothing, nothing, time, bad=[bad], unreadable=1, details=details)
         return Walked([*walked.blocks, block], end, line + 1, layout)
 
 
 class TextReader:
     """One pass over a stream of lines."""
 
-    def __init__(self, source: Opens, grammar: Grammar, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, source: Opens, begin: Begin, block_bytes: int = BLOCK_BYTES) -> None:
         self._name = source.name
         self._block_bytes = block_bytes
         self._buffer = np.empty(block_bytes + PADDING, np.uint8)
@@ -157,7 +164,7 @@ class TextReader:
         self._ready: deque[RowBlock] = deque()
         self._stream = source.open()
         try:
-            self._start, self._layout = self._begin(grammar)
+            self._start, self._layout = self._begin(begin)
         except BaseException:
             self._stream.close()
             raise
@@ -192,8 +199,8 @@ class TextReader:
         """Close the input."""
         self._stream.close()
 
-    def _begin(self, grammar: Grammar) -> tuple[int, Layout]:
-        while (begun := grammar.begin(self._buffer[: self._filled].tobytes(), ended=self._ended)) is None:
+    def _begin(self, begin: Begin) -> tuple[int, Layout]:
+        while (begun := begin(self._buffer[: self._filled].tobytes(), self._ended)) is None:
             self._fill()
         return begun
 
@@ -253,15 +260,200 @@ def _block(rows: Rows, tally: NDArray[np.int64], layout: Layout, data: Bytes, li
         number, begin, reason = tally[mark : mark + 3].tolist()
         bad.append(BadRow(line + number, f"{REASONS[reason]}: {_shown(data, begin)}"))
     details = rows.details[:count].copy() if layout.details is not None else None
-    return RowBlock(src, dst, time, _no_row, bad, int(tally[BAD]), int(tally[SKIPS]), details)
-
-
-def _no_row(_index: int) -> BadRow:
-    """All rows of a block are good."""
-    raise AssertionError("every row of a text has two addresses and a time")
+    unreadable, skipped = int(tally[BAD]), int(tally[SKIPS])
+    return RowBlock(src, dst, time, bad=bad, unreadable=unreadable, skipped=skipped, details=details)
 
 
 def _shown(data: Bytes, begin: int) -> str:
     text = data[begin : begin + 8 * MOST_TEXT].tobytes().split(b"\n")[0].rstrip(b"\r")
     shown = printable(text.decode("utf-8", "replace"), MOST_TEXT)
     return shown.split("… (")[0] + "…" if len(shown) > MOST_TEXT else shown
+
+
+PIECE_BYTES = 2 << 20
+HEAD_BYTES = 1 << 20  # in which a file must begin
+_MORE_BYTES = 64 * 1024  # read behind a piece at once, for its last line
+
+
+class Piece(NamedTuple):
+    """What a thread has read."""
+
+    begins: int  # -1: no line begins in it
+    ends: int
+    before: Layout
+    after: Layout
+    blocks: list[RowBlock]
+    lines: int
+
+
+class PieceReader:
+    """One pass over a file: reads pieces ahead and takes them in order."""
+
+    def __init__(self, file: int, source: Input, begun: tuple[int, Layout], lines: int, workers: int) -> None:
+        self._file, self._name = file, source.name
+        self._size = os.fstat(file).st_size
+        self._place, self._layout = begun
+        self._line = lines + 1
+        self._workers = workers
+        self._next = self._place // PIECE_BYTES + 1  # the piece that is read ahead next
+        self._ahead: deque[tuple[int, Future[Piece]]] = deque()
+        self._ready: deque[RowBlock] = deque()
+        self._begun = False
+        self.ended_early = ""
+        self.confirmed = 0  # pieces that did not have to be read again
+        self.columns, self.has_time = self._layout.columns, self._layout.has_time
+
+    def read(self) -> RowBlock | None:
+        """Return the next rows, None at the end."""
+        while not self._ready:
+            if self._place >= self._size:
+                return None
+            if self._begun:  # whoever wants the first rows only needs no threads
+                self._read_ahead()
+            self._begun = True
+            piece = self._take()
+            for block in piece.blocks:
+                self._ready.append(_renumbered(block, self._line - 1))
+            if piece.ends == self._place:
+                self.ended_early = "it has become shorter while it was read"
+                self._size = self._place
+            self._place, self._layout, self._line = piece.ends, piece.after, self._line + piece.lines
+        return self._ready.popleft()
+
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._place
+
+    def close(self) -> None:
+        """Stop reading ahead and close the file."""
+        wait([future for _, future in self._ahead if not future.cancel()])
+        self._ahead.clear()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _take(self) -> Piece:
+        """Return the piece in which the next line begins."""
+        number = self._place // PIECE_BYTES
+        while self._ahead and self._ahead[0][0] < number:  # a line of another piece covers it
+            wait([self._ahead[0][1]])
+            self._ahead.popleft()
+        if self._ahead and self._ahead[0][0] == number:
+            job = self._ahead.popleft()[1]
+            guessed = None if isinstance(job.exception(), InputError) else job.result()  # A guess may have been wrong.
+            if guessed is not None and guessed.begins == self._place and guessed.before is self._layout:
+                self.confirmed += 1
+                return guessed
+        self._next = max(self._next, number + 1)
+        end = min((number + 1) * PIECE_BYTES, self._size)
+        return _read(self._file, self._name, (self._place, end, self._size), self._layout, guess=False)
+
+    def _read_ahead(self) -> None:
+        while self._next * PIECE_BYTES < self._size and len(self._ahead) < 2 * self._workers:
+            start = self._next * PIECE_BYTES
+            place = start, min(start + PIECE_BYTES, self._size), self._size
+            job = reading_pool(self._workers).submit(_read, self._file, self._name, place, self._layout, guess=True)
+            self._ahead.append((self._next, job))
+            self._next += 1
+
+
+def open_text(source: Input, begin: Begin, threads: int | None) -> TableReader:
+    """Return a reader of a file: by several threads if it is plain and large."""
+    cutting = Cutting(PIECE_BYTES, threads=threads)
+    file = None
+    if not source.compression and source.size is not None and cutting.suits(source.size):
+        file = source.open_file()
+    if file is None:
+        return TextReader(source, begin)
+    try:
+        head = os.pread(file, HEAD_BYTES, 0)
+        begun = begin(head, len(head) < HEAD_BYTES)
+        if begun is not None:
+            return PieceReader(file, source, begun, head[: begun[0]].count(b"\n"), cutting.workers())
+    except OSError as error:
+        os.close(file)
+        raise InputError(f"cannot be read: {error.strerror or error}", file=source.name) from error
+    except BaseException:
+        os.close(file)
+        raise
+    os.close(file)
+    return TextReader(source, begin)
+
+
+_this_thread = threading.local()
+
+
+def _read(file: int, name: str, place: tuple[int, int, int], layout: Layout, *, guess: bool) -> Piece:
+    """Read the lines that begin between two places of a file, given its size. `guess`: one is behind a newline."""
+    start, end, size = place
+    walker = getattr(_this_thread, "walker", None)
+    if walker is None:
+        walker = _this_thread.walker = LineWalker()
+        _this_thread.buffer = np.empty(0, np.uint8)
+    if len(_this_thread.buffer) < PIECE_BYTES + 2 * _MORE_BYTES + PADDING:
+        _this_thread.buffer = np.empty(PIECE_BYTES + 2 * _MORE_BYTES + PADDING, np.uint8)
+    data: Bytes = _this_thread.buffer
+    offset = start - guess  # of the first byte of the buffer; a guess begins behind the newline before the piece
+    filled = _pread(file, name, data, (0, end - offset), offset)
+    at = 0
+    if guess:
+        newlines = data[:filled] == _NEWLINE
+        at = int(np.argmax(newlines)) + 1
+        if not newlines[at - 1]:
+            return Piece(-1, end, layout, layout, [], 0)
+    begins, before, line = offset + at, layout, 1
+    blocks: list[RowBlock] = []
+    last = end - offset - 1  # The lines up to the first newline from here on are read.
+    while offset + at < end:
+        ended = offset + filled >= size
+        stop = _line_end(data, max(last, at), filled)
+        if stop or ended:
+            if ended and stop != filled:
+                walked = walker.last(data, (at, filled), layout, line=line)
+            else:
+                walked = walker.walk(data, (at, stop), layout, line=line, final=ended)
+            blocks += walked.blocks
+            at, line, layout = walked.position, walked.line, walked.layout
+            if offset + at >= end or ended:
+                break
+            last = 2 * stop - at  # That newline is in quotes.
+            continue
+        if filled - at > LONGEST_LINE:
+            raise too_long(name, offset + at)
+        data, filled = _with_room(data, filled)
+        got = _pread(file, name, data, (filled, filled + _MORE_BYTES), offset + filled)
+        filled += got
+        size = size if got else offset + filled  # the file has become shorter
+    return Piece(begins, offset + at, before, layout, blocks, line - 1)
+
+
+def _line_end(data: Bytes, start: int, filled: int) -> int:
+    """Return the place behind the first newline from `start` on, 0 if there is none."""
+    found = data[start:filled].tobytes().find(b"\n")
+    return start + found + 1 if found >= 0 else 0
+
+
+def _with_room(data: Bytes, filled: int) -> tuple[Bytes, int]:
+    if len(data) - filled >= _MORE_BYTES + PADDING:
+        return data, filled
+    larger = np.empty(2 * len(data), np.uint8)
+    larger[:filled] = data[:filled]
+    return larger, filled
+
+
+def _pread(file: int, name: str, data: Bytes, span: tuple[int, int], offset: int) -> int:
+    """Read bytes of a file into a part of a buffer; return how many there were."""
+    view, done = data[span[0] : span[1]].data, 0
+    try:
+        while done < len(view) and (got := os.preadv(file, [view[done:]], offset + done)):
+            done += got
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", file=name) from error
+    return done
+
+
+def _renumbered(block: RowBlock, lines: int) -> RowBlock:
+    if not block.bad or not lines:
+        return block
+    bad = [row._replace(row=row.row + lines) for row in block.bad]
+    return replace(block, bad=bad)

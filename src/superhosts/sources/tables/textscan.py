@@ -1,22 +1,38 @@
-"""Searches for a byte in text, eight bytes at a time, in compiled loops.
+"""Text in memory, in compiled functions: where a byte is, and what number or TCP flags a field has.
 
 A loop over single bytes mispredicts at the end of every field. So the text is read eight bytes at a time into integers;
 a byte that equals the one looked for becomes zero by an exclusive or, and a subtraction marks the lowest zero byte.
 
-Texts are given by addresses (rawmemory.py). Buffers have `PADDING` bytes of any content behind the text: an integer may
-be read there, and what it holds is never used. `end` always lies within the text.
+Texts are given by addresses (jit/intrinsics.py). Buffers have `PADDING` bytes of any content behind the text: an
+integer may be read there, and what it holds is never used. `end` always lies within the text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.jit.cache import compiled
-from superhosts.jit.intrinsics import word_at
+from superhosts.jit.intrinsics import byte_at, word_at
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]  # (n, 2): where each text begins and ends; one that is missing begins before 0
 
 PADDING = 64  # bytes of a buffer behind its text
 _ONES = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
+
+
+def joined(texts: Sequence[bytes | None]) -> tuple[Bytes, Places]:
+    """Return texts as one, with `PADDING` bytes behind it, and their places; None is missing."""
+    lengths = np.array([len(text or b"") for text in texts], np.int64)
+    ends = np.cumsum(lengths)
+    begins = np.where([text is None for text in texts], -1, ends - lengths) if texts else ends
+    data = np.frombuffer(bytearray(b"".join(filter(None, texts)) + bytes(PADDING)), np.uint8)
+    return data, np.stack([begins, ends], axis=1)
 
 
 @compiled
@@ -87,3 +103,139 @@ def short_word(begin: int, end: int) -> np.uint64:
     if length >= 8:
         return word
     return word & ((np.uint64(1) << np.uint64(8 * length)) - np.uint64(1))
+
+
+@compiled
+def _digit(byte: int) -> int:
+    """Return the value of a hexadecimal digit, -1 if it is none."""
+    if 48 <= byte <= 57:
+        return byte - 48
+    letter = byte | 32
+    return letter - 87 if 97 <= letter <= 102 else -1
+
+
+@compiled
+def _read_hex(begin: int, end: int) -> int:
+    """Return the number of hexadecimal digits."""
+    if end <= begin or end - begin > 8:
+        return -1
+    value = 0
+    for at in range(begin, end):
+        digit = _digit(byte_at(at))
+        if digit < 0:
+            return -1
+        value = value * 16 + digit
+    return value
+
+
+@compiled
+def read_digits(begin: int, end: int) -> int:
+    """Return the number of decimal digits. Up to eight are read at once: a loop would mispredict where it ends."""
+    length = end - begin
+    if length <= 0 or length > 18:
+        return -1
+    if length <= 8:
+        return _read_eight(begin, length)
+    value = 0
+    for at in range(begin, end):
+        digit = byte_at(at) - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = value * 10 + digit
+    return value
+
+
+@compiled
+def _read_eight(begin: int, length: int) -> int:
+    """Return the number of up to eight digits."""
+    word = word_at(begin)
+    if length < 8:  # Zeros come before them.
+        free = np.uint64(64 - 8 * length)
+        word = word << free | np.uint64(_ZEROS) & ((np.uint64(1) << free) - np.uint64(1))
+    are_digits = word & np.uint64(_HIGH_HALVES) == np.uint64(_ZEROS)
+    if not are_digits or (word + np.uint64(_SIX)) & np.uint64(_HIGH_HALVES) != np.uint64(_ZEROS):
+        return -1
+    pairs = (word & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(10 * 2**8 + 1) >> np.uint64(8)
+    fours = (pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(100 * 2**16 + 1) >> np.uint64(16)
+    value: int = np.int64((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(10000 * 2**32 + 1) >> np.uint64(32))  # type: ignore[assignment]
+    return value
+
+
+@compiled
+def _has_prefix(begin: int, end: int) -> bool:
+    """Return True if a text begins with 0x."""
+    return end - begin > 2 and byte_at(begin) == 48 and byte_at(begin + 1) | 32 == 120
+
+
+@compiled
+def find_point(begin: int, end: int) -> int:
+    """Return the place of the first point of a short text, `end` if there is none."""
+    for at in range(begin, min(end, begin + 20)):
+        if byte_at(at) == 46:
+            return at
+    return end
+
+
+@compiled
+def read_number(begin: int, end: int) -> int:
+    """Return a whole number, also 0x1f, and 80.0 as programs write it that have missing numbers."""
+    value = read_digits(begin, end)
+    if value >= 0:
+        return value
+    if _has_prefix(begin, end):
+        return _read_hex(begin + 2, end)
+    point = find_point(begin, end)
+    for at in range(point + 1, end):
+        if byte_at(at) != 48:
+            return -1
+    return read_digits(begin, point)
+
+
+@compiled
+def _flag(letter: int) -> int:
+    """Return the TCP flag of a letter, -1 if it has none."""
+    letter |= 32
+    if letter == 115:  # s
+        return 0x02
+    if letter == 97:  # a
+        return 0x10
+    if letter == 102:  # f
+        return 0x01
+    if letter == 112:  # p
+        return 0x08
+    if letter == 114:  # r
+        return 0x04
+    if letter == 117:  # u
+        return 0x20
+    if letter == 101:  # e
+        return 0x40
+    return 0x80 if letter == 99 else -1  # c
+
+
+@compiled
+def read_letters(begin: int, end: int) -> int:
+    """Return the flags of letters between points: .AP.SF; -1 if another character is there."""
+    if end - begin > 16:
+        return -1
+    flags = 0
+    for at in range(begin, end):
+        byte = byte_at(at)
+        if byte != 46 and byte != 32:
+            flag = _flag(byte)
+            if flag < 0:
+                return -1
+            flags |= flag
+    return flags
+
+
+@compiled
+def read_flags(begin: int, end: int, is_hex: bool) -> int:
+    """Return TCP flags: a number, or letters. Of the 12 bits of a header the lower 8 count."""
+    first = byte_at(begin)
+    if is_hex and not _has_prefix(begin, end):
+        value = _read_hex(begin, end)
+    elif 48 <= first <= 57:
+        value = read_number(begin, end)
+    else:
+        return read_letters(begin, end)
+    return value & 0xFF if 0 <= value < 65536 else -1

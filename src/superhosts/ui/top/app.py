@@ -18,15 +18,31 @@ from textual.widgets import Input, Static
 
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError
-from superhosts.ui.top.asking import in_thread
-from superhosts.ui.top.columns import NO_LAYOUT, header_line, host_line, lay_out
-from superhosts.ui.top.dialogs import Help, MuteDialog
 from superhosts.ui.top.drawing import placed
 from superhosts.ui.top.feed import Feed, Looker, Snapshot, span_of
-from superhosts.ui.top.grid import Grid, Line
-from superhosts.ui.top.heading import Where, keys_line, status_line, title_line, why_empty
-from superhosts.ui.top.hosts import ORDERS, HostRow, filtered, host_rows, ordered
-from superhosts.ui.top.screens import AlertsScreen, AskingScreen, HostScreen, SitesScreen
+from superhosts.ui.top.hosts import (
+    NO_LAYOUT,
+    ORDERS,
+    HostRow,
+    filtered,
+    header_line,
+    host_line,
+    host_rows,
+    lay_out,
+    ordered,
+)
+from superhosts.ui.top.pages import Where, keys_line, status_line, title_line, why_empty
+from superhosts.ui.top.screens import (
+    AlertsScreen,
+    AskingScreen,
+    Grid,
+    Help,
+    HostScreen,
+    Line,
+    MuteDialog,
+    SitesScreen,
+    in_thread,
+)
 
 KEYS = (
     ("↵", "host"),

@@ -6,12 +6,17 @@ Names, labels and addresses come from traffic and from other machines. They are 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from superhosts.core.text import printable
+from rich.cells import cell_len
+from rich.text import Text
+
+from superhosts.core.text import at_least, printable
+from superhosts.output.table import INTERVAL, interval_words
+from superhosts.ui.board import name_of
+from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.ui.top.feed import Json
-from superhosts.ui.views.board import name_of
 
 MOST_NAME = 80  # characters
 
@@ -127,3 +132,155 @@ def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
         and address.network_address in network
         and address.prefixlen >= network.prefixlen
     )
+
+
+# The table of hosts: which columns fit into a width, and the line of each host.
+#
+# An address is never cut while there is room for it and its number. When a terminal is narrow, intervals become short
+# first, and then columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
+
+
+GAP = 2
+MARK = 2  # cells for the mark of the cursor
+LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
+LEAST_NAME, WIDE_NAME = 10, 32
+LEAST_SITES, WIDE_SITES = 6, 28
+SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
+LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
+RIGHT = ("peers", INTERVAL)  # aligned to the right
+SHORT = "95 %"  # the title of intervals where there is little room
+
+
+class Layout(NamedTuple):
+    """The columns and their widths, in order."""
+
+    widths: dict[str, int]
+    largest: int  # the end of the scale of bars
+    shows_part: bool  # rows differ in side or direction, which the host's cell tells
+    is_short: bool = False  # intervals are shown as ±3 %, as there is no room for both ends
+
+
+NO_LAYOUT = Layout({}, 0, False)
+LEAST = {"bar": LEAST_BAR, "name": LEAST_NAME, "sites": LEAST_SITES}  # columns that may be cut
+# To which they grow, one after the other.
+GROWTH = (("bar", GOOD_BAR), ("name", WIDE_NAME), ("sites", WIDE_SITES), ("bar", WIDE_BAR))
+WORTH = ("bar", INTERVAL, "pattern", "name", "sites")  # columns that may be left out, the last one first
+ORDER = ("host", "name", "peers", INTERVAL, "bar", "pattern", "sites")
+
+
+def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> Layout:
+    """Return the columns for some rows. Columns of addresses and numbers are no narrower than `before`."""
+    parts = len({(row.side, row.direction) for row in rows}) > 1
+    texts: dict[str, Callable[[HostRow], str]] = {
+        "host": lambda row: _host(row, parts),
+        "peers": peers_text,
+        INTERVAL: interval_text,
+        "pattern": lambda row: row.pattern,
+        "name": lambda row: row.name,
+        "sites": sites_text,
+    }
+    needed = {name: max((cell_len(text(row)) for row in rows), default=0) for name, text in texts.items()}
+    needed = {name: max(length, cell_len(name)) for name, length in needed.items() if length} | {"bar": LEAST_BAR}
+    if all(row.is_exact for row in rows):
+        needed.pop(INTERVAL, None)
+    for name in ("host", "peers"):
+        needed[name] = max(needed.get(name, 0), before.widths.get(name, 0), LEAST_ADDRESS if name == "host" else 5)
+    room = width - MARK - GAP - needed["peers"]
+    if room < SHORTEST_ADDRESS:  # A number of which the end is cut off would be a wrong one.
+        needed.pop("peers")
+        room = width - MARK
+    needed["host"] = min(needed["host"], max(room, 1))
+    least = {name: min(length, LEAST.get(name, length)) for name, length in needed.items()}
+    is_short = INTERVAL in least and _total(least) > width
+    if is_short:
+        least[INTERVAL] = max((cell_len(short_interval(row)) for row in rows), default=0)
+    for name in reversed(WORTH):
+        if _total(least) > width:
+            least.pop(name, None)
+    for name, widest in GROWTH:
+        if name in least:
+            wanted = widest if name == "bar" else min(needed[name], widest)
+            least[name] += max(min(wanted - least[name], width - _total(least)), 0)
+    largest = max((row.most for row in rows), default=0)
+    return Layout({name: least[name] for name in ORDER if name in least}, largest, parts, is_short)
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return MARK + sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def header_line(layout: Layout, order: str) -> Text:
+    """Return the names of the columns; the one that rows are sorted by is marked."""
+    line = Text(" " * MARK)
+    for place, (name, width) in enumerate(layout.widths.items()):
+        title = {"bar": "", INTERVAL: SHORT if layout.is_short else INTERVAL}.get(name, name)
+        line.append(" " * GAP if place else "")
+        _append(line, cut(title, width), width, name, f"{BOLD} underline" if name == order else DIM)
+    return line
+
+
+def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
+    """Return the line of a host. The chosen one is marked, and one with an alert, with or without colours."""
+    texts = {
+        "host": _host(row, layout.shows_part),
+        "name": row.name,
+        "peers": peers_text(row),
+        INTERVAL: short_interval(row) if layout.is_short else interval_text(row),
+        "pattern": row.pattern,
+        "sites": sites_text(row, layout.widths.get("sites")),
+    }
+    line = Text().append("▸" if is_chosen else " ", BOLD).append("!" if has_alert else " ", WARNING)
+    for place, (name, width) in enumerate(layout.widths.items()):
+        line.append(" " * GAP if place else "")
+        if name == "bar":
+            drawn = bar(row.low, row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
+            line.append_text(drawn)
+            continue
+        _append(line, cut(texts[name], width), width, name, _style(name, is_chosen=is_chosen))
+    return line
+
+
+def _style(column: str, *, is_chosen: bool) -> str:
+    if column == "host":
+        return "bold reverse" if is_chosen else BOLD
+    return {INTERVAL: DIM, "name": "", "sites": DIM}.get(column, "")
+
+
+def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
+    """Append a cell. The space around it has no style, unless the whole cell is highlighted."""
+    space = " " * (width - cell_len(text))
+    if column in RIGHT:
+        line.append(space).append(text, style)
+    else:
+        line.append(text, style).append(space, style if "reverse" in style else "")
+
+
+def _host(row: HostRow, shows_part: bool) -> str:
+    return f"{row.host} {row.side} {row.direction}" if shows_part else row.host
+
+
+def peers_text(row: HostRow) -> str:
+    """Return the number of peers; of a saturated host the least that it may have."""
+    return at_least(row.peers, row.low)
+
+
+def interval_text(row: HostRow) -> str:
+    """Return the interval of the number."""
+    return interval_words(row.low, row.high, is_exact=row.is_exact)
+
+
+def short_interval(row: HostRow) -> str:
+    """Return half the width of the interval, as a share of the number."""
+    if row.is_exact or row.high is None or not row.peers:
+        return "exact" if row.is_exact else ""
+    share = 100 * (row.high - row.low) / 2 / row.peers
+    return f"±{share:.0f} %" if share >= 0.95 else f"±{share:.1f} %"
+
+
+def sites_text(row: HostRow, width: int | None = None) -> str:
+    """Return the sites that saw a host; if that is too wide, the first one and how many others."""
+    text = ", ".join(row.sites)
+    if width is None or cell_len(text) <= width or len(row.sites) < 2:
+        return text
+    more = f" +{len(row.sites) - 1}"
+    return cut(row.sites[0], width - len(more)) + more

@@ -2,26 +2,288 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Static
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import ModalScreen, Screen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input, Static
 
 from superhosts.core.text import printable
+from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import SuperhostsError
-from superhosts.ui.top.asking import in_thread
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed
 from superhosts.ui.top.feed import Feed, Json, Snapshot, Span, span_of
-from superhosts.ui.top.grid import Grid, Line
-from superhosts.ui.top.heading import Where, keys_line
-from superhosts.ui.top.hostpage import host_page, page_title
 from superhosts.ui.top.hosts import HostRow, host_rows
-from superhosts.ui.top.lists import Item, ListTable, alert_items, alerts_heading, list_table, site_items
+from superhosts.ui.top.pages import (
+    Item,
+    ListTable,
+    Where,
+    alert_items,
+    alerts_heading,
+    host_page,
+    keys_line,
+    list_table,
+    page_title,
+    site_items,
+)
+
+# Widgets: a list of lines with a cursor that stays on its line when others come and go, and single lines.
+#
+# Lines are drawn when they are visible, and the terminal gets only what has changed: nothing flickers, and ten thousand
+# hosts cost no more than a screenful.
+
+
+Draw = Callable[[int, bool], Text]  # the line at a place, and whether the cursor is on it
+
+
+class Grid(ScrollView, can_focus=True):
+    """A list of lines, one of which is chosen."""
+
+    DEFAULT_CSS = """
+    Grid { height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup,ctrl+b", "page(-1)", show=False),
+        Binding("pagedown,ctrl+f,space", "page(1)", show=False),
+        Binding("home,g", "end(False)", show=False),
+        Binding("end,G", "end(True)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+
+    class Chosen(Message):
+        """Somebody has pressed Enter on a line."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.cursor = 0
+        self._keys: list[Hashable] = []
+        self._draw: Draw = lambda place, chosen: Text()
+        self._moved = False  # until somebody moves it, the cursor stays on the first line
+
+    @property
+    def key(self) -> Hashable | None:
+        """What the cursor is on; None if there are no lines."""
+        return self._keys[self.cursor] if self.cursor < len(self._keys) else None
+
+    def show(self, keys: Sequence[Hashable], draw: Draw) -> None:
+        """Show other lines. The cursor stays on its line, and that line at its place on the screen, if it is there."""
+        before, key = self.cursor, self.key
+        self._keys, self._draw = list(keys), draw
+        if self._moved and key in self._keys:
+            self.cursor = self._keys.index(key)
+        else:
+            self.cursor = min(self.cursor, max(len(self._keys) - 1, 0))
+        self.virtual_size = Size(self.size.width, len(self._keys))
+        if self.cursor != before:
+            self.scroll_to(y=self.scroll_offset.y + self.cursor - before, animate=False, force=True)
+        self._keep_visible()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Keep the cursor on the screen."""
+        self.virtual_size = Size(self.size.width, len(self._keys))
+        self._keep_visible()
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the screen."""
+        place = y + self.scroll_offset.y
+        width = self.scrollable_content_region.width
+        if place >= len(self._keys):
+            return Strip.blank(width, self.rich_style)
+        text = self._draw(place, place == self.cursor)
+        return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
+
+    def action_move(self, lines: int) -> None:
+        """Move the cursor."""
+        self._go(self.cursor + lines)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by a screenful."""
+        self._go(self.cursor + pages * max(self.size.height - 1, 1))
+
+    def action_end(self, last: bool) -> None:
+        """Move the cursor to the first or last line."""
+        self._go(len(self._keys) - 1 if last else 0)
+
+    def action_choose(self) -> None:
+        """Tell the screen that a line was chosen."""
+        if self._keys:
+            self.post_message(self.Chosen())
+
+    def _go(self, place: int) -> None:
+        self._moved = True
+        self.cursor = min(max(place, 0), max(len(self._keys) - 1, 0))
+        self._keep_visible()
+        self.refresh()
+
+    def _keep_visible(self) -> None:
+        top, height = self.scroll_offset.y, max(self.size.height, 1)
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False, force=True)
+        elif self.cursor >= top + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False, force=True)
+
+
+class Line(Widget):
+    """One line that is drawn for the width that it has."""
+
+    DEFAULT_CSS = "Line { height: 1; }"
+
+    def __init__(self, draw: Callable[[int], Text], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._draw = draw
+        self._drawn = Text()
+
+    def render(self) -> Text:
+        """Return the line."""
+        self._drawn = self._draw(self.size.width)
+        self._drawn.no_wrap = True
+        return self._drawn
+
+    def update(self) -> None:
+        """Draw the line again, if it has changed: what is drawn goes over the network, to somebody far away perhaps."""
+        if self._draw(self.size.width) != self._drawn:
+            self.refresh()
+
+
+# Questions to a feed, in threads: the screen never waits for an answer.
+
+
+Found = TypeVar("Found")
+
+
+async def in_thread(ask: Callable[[], Found]) -> Found:
+    """Return what `ask` returns, or raise what it raises. Its thread does not keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Found] = loop.create_future()
+
+    def settle(act: Callable[[], None]) -> None:
+        if not future.done():  # else nobody waits any more
+            act()
+
+    def run() -> None:
+        try:
+            found = ask()
+        except Exception as error:
+            caught = error
+            tell(lambda: future.set_exception(caught))
+        else:
+            tell(lambda: future.set_result(found))
+
+    def tell(act: Callable[[], None]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, act)
+
+    threading.Thread(target=run, name="question", daemon=True).start()
+    return await future
+
+
+# Boxes above a screen: the question before a host is muted, and the list of keys.
+
+
+KEYS = (
+    ("↑ ↓ PgUp PgDn", "move; also k j g G"),
+    ("Enter", "one host: past, evidence, sites, alerts"),
+    ("/", "filter by words or by a prefix"),
+    ("s S", "sort by the next or previous column"),
+    ("[ ] ← →", "an older or newer window"),
+    ("n", "the newest window, and follow it"),
+    ("a", "alerts, and what is muted"),
+    ("h", "sites of a hub"),
+    ("m u", "mute a host for some time, unmute it"),
+    ("r", "ask again, and draw the screen anew"),
+    ("Esc", "back; without a filter; newest window"),
+    ("q", "quit"),
+)
+WIDTH = 16  # cells for keys
+LEGEND = """
+A bar is solid up to the lower end of the 95 % interval,
+and shaded to its upper end. ! marks hosts with an alert."""
+BOX = """
+    align: center middle;
+    & > Vertical { width: 64; max-width: 100%; height: auto; border: round ansi_default; padding: 0 2; }
+    & Static { height: auto; }
+    & Horizontal { height: 1; }
+    & Horizontal Static { width: 6; }
+    & #told { margin-top: 1; }
+"""
+
+
+class Help(ModalScreen[None]):
+    """The keys."""
+
+    CSS = f"Help {{ {BOX} }}"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,enter,q,space", "dismiss", show=False)]
+
+    def compose(self) -> ComposeResult:
+        """Return the list."""
+        text = Text().append("Keys\n\n", BOLD)
+        for key, deed in KEYS:
+            text.append(f"{key:<{WIDTH}}", BOLD).append(f"{deed}\n")
+        text.append(LEGEND, DIM)
+        with Vertical():
+            yield Static(text, markup=False)
+
+
+class MuteDialog(ModalScreen[str]):
+    """Asks for how long alerts of a host are to be muted; returns what to tell when that is done."""
+
+    CSS = f"MuteDialog {{ {BOX} }}"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+
+    def __init__(self, feed: Feed, host: str, rule: str) -> None:
+        super().__init__()
+        self._feed, self._host, self._rule = feed, host, rule
+
+    def compose(self) -> ComposeResult:
+        """Return the question and its fields."""
+        fields = (("duration", "for", "8h"), ("rule", "rule", self._rule), ("why", "note", ""))
+        empty = {"duration": "90s, 8h, 30d", "rule": "all rules", "why": "for others"}
+        with Vertical():
+            yield Static(Text("Mute alerts of ").append(printable(self._host), BOLD).append("?\n"), markup=False)
+            for name, title, value in fields:
+                with Horizontal():
+                    yield Static(Text(title, DIM), markup=False)
+                    yield Input(value, placeholder=empty[name], id=name, compact=True, select_on_focus=False)
+            yield Static(id="told", markup=False)
+            yield Static(Text("Enter mutes it   Tab next field   Esc does not", DIM), markup=False)
+
+    def on_mount(self) -> None:
+        """Begin with the duration."""
+        self.query_one("#duration", Input).focus()
+
+    def on_input_submitted(self) -> None:
+        """Mute the host."""
+        self.run_worker(self._mute(), exclusive=True)
+
+    async def _mute(self) -> None:
+        value = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("duration", "rule", "why")}
+        try:
+            seconds = parse_duration(value["duration"]) / SECOND
+            await in_thread(lambda: self._feed.mute(self._host, value["rule"], seconds, value["why"]))
+        except SuperhostsError as error:
+            self.query_one("#told", Static).update(Text(printable(str(error)), WARNING))
+            return
+        self.dismiss(f"{self._host} for {value['duration']}")
+
+    def action_cancel(self) -> None:
+        """Leave everything as it is."""
+        self.dismiss("")
+
 
 BACK = ("Esc", "back")
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
+import hashlib
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
+from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,11 +24,137 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError
-from superhosts.ui.views.folder import BusyError
+from superhosts.ui.folder import BusyError
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.answers import Answers, Content
-from superhosts.ui.web.changes import MOST_VIEWERS, Changes
-from superhosts.ui.web.pages import Page, read_pages
+
+# Wakes the event streams of viewers when something has changed.
+
+
+MOST_VIEWERS = 256  # event streams at the same time
+HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
+LEAST_PAUSE = 0.5  # seconds between two events of a stream
+
+
+class Changes:
+    """Tells viewers the state of what they see. `wake` may be called by any thread, and never waits."""
+
+    def __init__(self, state: Callable[[], dict[str, Any]]) -> None:
+        self._state = state
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._viewers: WeakSet[asyncio.Event] = (
+            WeakSet()
+        )  # A stream that is dropped unread is forgotten with its event.
+        self._is_waking = False
+        self.closing = False
+
+    @property
+    def viewers(self) -> int:
+        """How many streams are open."""
+        return len(self._viewers)
+
+    def attach(self) -> None:
+        """Belong to the event loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        """Tell all viewers that something has changed."""
+        if self._loop is not None and not self._is_waking:
+            self._is_waking = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.closing = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._is_waking = False
+        for event in self._viewers:
+            event.set()
+
+    def stream(self, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
+        """Count a viewer from now on, and return its events: the state at once, and after each change."""
+        event = asyncio.Event()
+        self._viewers.add(event)
+        return self._events(event, heartbeat)
+
+    async def _events(self, event: asyncio.Event, heartbeat: float) -> AsyncIterator[bytes]:
+        try:
+            event.set()
+            while True:
+                try:
+                    await asyncio.wait_for(event.wait(), heartbeat)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                if self.closing:
+                    return
+                event.clear()
+                yield self._changed()
+                await asyncio.sleep(LEAST_PAUSE)  # Changes meanwhile become one event.
+        finally:
+            self._viewers.discard(event)
+
+    def _changed(self) -> bytes:
+        return f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
+
+
+# The files of the page, read once. No path of a request ever becomes a path of a file.
+
+
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    "LICENSE": "text/plain; charset=utf-8",
+}
+
+PROBLEM = b'<p class="problem" role="alert">'
+
+
+class Page(NamedTuple):
+    """A file as it is sent."""
+
+    kind: str
+    plain: bytes
+    packed: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, kind: str, content: bytes) -> Page:
+        """Return the page with this content."""
+        tag = hashlib.blake2b(content, digest_size=12).hexdigest()
+        return cls(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
+
+    def saying(self, text: str) -> Page:
+        """Return the page with a text, which is no markup, in its place for problems."""
+        before, place, after = self.plain.partition(PROBLEM)
+        return Page.of(self.kind, before + place + text.encode() + after)
+
+
+def read_pages() -> dict[str, Page]:
+    """Return all files by their names."""
+    found = {}
+    for name, file in _walk(files("superhosts.ui.web") / "static", ""):
+        kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
+        if kind is None:
+            continue
+        found[name] = Page.of(kind, file.read_bytes())
+    return found
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _walk(each, f"{prefix}{each.name}/")
+        else:
+            yield prefix + each.name, each
+
 
 LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
 LARGEST_BODY = 8 << 10

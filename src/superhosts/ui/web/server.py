@@ -18,12 +18,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from superhosts.errors import OutputError
-from superhosts.ui.metrics.address import Place
-from superhosts.ui.views.view import View
+from superhosts.ui.endpoint import Place
+from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.answers import Answers
-from superhosts.ui.web.app import LARGEST_HEAD, Guard, make_app
-from superhosts.ui.web.changes import Changes
+from superhosts.ui.web.app import LARGEST_HEAD, Changes, Guard, make_app
 
 MOST_CONNECTIONS = 512
 READING = 10.0  # seconds for a client to send a whole request

@@ -1,0 +1,279 @@
+"""The one grammar of `--output`, for all commands, and the list of destinations.
+
+| address | destination |
+|---|---|
+| `rows.jsonl`, `rows.csv`, `rows.parquet` | a file; its ending selects the format |
+| `rows` | a folder of Parquet files, one per window, if the run has no planned end (`hub`) |
+| `-` | standard output: JSON Lines instead of the table, or CSV with `--csv` |
+| `scheme:…`, `scheme://…` | the destination of that scheme |
+| `@FILE` | the addresses in a file, one in each line: they may hold secrets, which other users must not see |
+
+A file is replaced by a run that ends, and appended to by one that does not. `--output` may be given several times.
+
+To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
+`Sender` (`senders/__init__.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and
+the run never waits for it. Any other is a `Destination` (`destination.py`), and goes to `DESTINATIONS`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.core.files import exposure_warning
+from superhosts.core.text import counted
+from superhosts.errors import OutputError, UsageError
+from superhosts.output.delivery import Delivery, DeliveryOptions, left_behind
+from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinations, RunKind
+from superhosts.output.files import REPLACED, AppendedFile, ParquetFolder, PatientFile, ReplacedFile
+from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
+from superhosts.output.senders import Sender, masked
+from superhosts.output.stdout import BackgroundOutput, Format, StandardOutput
+from superhosts.output.streams import ClosedOutput, raw_stream
+
+DESTINATIONS: list[type[Destination]] = [ReplacedFile, AppendedFile, ParquetFolder]
+
+
+def _alertmanager() -> type[Sender]:
+    from superhosts.output.senders.alertmanager import Alertmanager
+
+    return Alertmanager
+
+
+def _apprise() -> type[Sender]:
+    from superhosts.output.senders.apprise import Apprise
+
+    return Apprise
+
+
+def _hook() -> type[Sender]:
+    from superhosts.output.senders.hook import Hook
+
+    return Hook
+
+
+def _kafka() -> type[Sender]:
+    from superhosts.output.senders.kafka import Kafka
+
+    return Kafka
+
+
+def _mail() -> type[Sender]:
+    from superhosts.output.senders.mail import Mail
+
+    return Mail
+
+
+def _nats() -> type[Sender]:
+    from superhosts.output.senders.nats import Nats
+
+    return Nats
+
+
+def _syslog() -> type[Sender]:
+    from superhosts.output.senders.syslog import Syslog
+
+    return Syslog
+
+
+def _webhook() -> type[Sender]:
+    from superhosts.output.senders.webhook import Webhook
+
+    return Webhook
+
+
+# Schemes of senders, with functions that load their classes: all of them together would take 0.8 s, and some need
+# packages that may be missing (MissingExtraError).
+SENDERS: dict[str, Callable[[], type[Sender]]] = {
+    "alertmanager+http": _alertmanager,
+    "alertmanager+https": _alertmanager,
+    "apprise": _apprise,
+    "exec": _hook,
+    "kafka": _kafka,
+    "nats": _nats,
+    "nats+tls": _nats,
+    "smtp": _mail,
+    "smtps": _mail,
+    "syslog": _syslog,
+    "syslog+tcp": _syslog,
+    "syslog+tls": _syslog,
+    "webhook+http": _webhook,
+    "webhook+https": _webhook,
+}
+
+
+class Wanted(NamedTuple):
+    """An address of `--output`. `private`: it comes from a file, so it may hold secrets."""
+
+    text: str
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a user asked for with `--json`, `--csv` and `--output`."""
+
+    json: bool = False
+    csv: bool = False
+    outputs: Sequence[str] = ()
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    naming: NamingOptions = NO_NAMES
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv:
+            raise UsageError("--json and --csv: choose one")
+        twice = [text for text, times in Counter(self.outputs).items() if times > 1]
+        if twice:
+            raise UsageError(f"--output {masked(twice[0])}: given twice")
+
+    @property
+    def format(self) -> Format:
+        """The format on standard output."""
+        return "csv" if self.csv else "json" if self.json or "-" in self.outputs else "table"
+
+    @property
+    def addresses(self) -> list[str]:
+        """The destinations besides standard output."""
+        return [text for text in self.outputs if text != "-"]
+
+
+def open_destination(
+    address: str, run: RunKind, delivery: DeliveryOptions | None = None, *, private: bool = False
+) -> Destination:
+    """Open the destination that an address names. `private`: it comes from a file, so it may hold secrets."""
+    kind = find_kind(address, run)
+    delivery = delivery or DeliveryOptions()
+    if issubclass(kind, Sender):
+        sender = kind.open(address, private=private)
+        for warning in sender.address.warnings():
+            delivery.say(warning)
+        return Delivery(sender, run, delivery)
+    opened = kind(address, run)
+    return PatientFile(opened, Path(address), delivery) if run.endless and not kind.scheme else opened
+
+
+def check_addresses(options: OutputOptions, run: RunKind) -> None:
+    """Raise what opening the destinations would, as far as their addresses tell. Nothing is opened."""
+    for wanted in _wanted(options.addresses):
+        kind = find_kind(wanted.text, run)
+        if issubclass(kind, Sender):
+            kind.open(wanted.text, private=wanted.private).close()
+
+
+def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
+    """Return what delivers to an address; UsageError if it makes no sense."""
+    scheme = address.partition(":")[0]
+    # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
+    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
+        return SENDERS[scheme]()
+    with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
+    for kind in with_scheme:
+        if kind.recognises(address, run):
+            return kind
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
+        known = ", ".join(sorted((*(f"{kind.scheme}:" for kind in with_scheme), *(f"{name}:" for name in SENDERS))))
+        raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
+    for kind in DESTINATIONS:
+        if kind.recognises(address, run):
+            return kind
+    if run.endless and Path(address).suffix.lower() == ".parquet":
+        way = "name a folder, which gets a file per window"
+        raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")
+    if run.endless:
+        raise UsageError(f"--output {address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
+    *most, last = REPLACED
+    raise UsageError(f"--output {address}: the name must end in {', '.join(most)} or {last}")
+
+
+def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
+    """Return the addresses, with those that are in files (@FILE)."""
+    for text in addresses:
+        if not text.startswith("@"):
+            yield Wanted(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--output {text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not found:
+            raise UsageError(f"--output {text}: has no address")
+        yield from (Wanted(line, private=True) for line in found)
+
+
+def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination] = ()) -> list[Destination]:
+    """Open all destinations besides standard output, or none. Those of one name are numbered.
+
+    Destinations that were opened `before`, for the same addresses, are returned as they are.
+    """
+    run = _with_names(options, run)
+    opened: list[Destination] = []
+    there = {each.opened_as: each for each in before if each.opened_as is not None}
+    names: Counter[str] = Counter()
+    delivery = replace(options.delivery)  # with a deadline of its own
+    for text in options.addresses:
+        if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
+            delivery.say(warning)
+    try:
+        for wanted in _wanted(options.addresses):
+            if wanted in there:
+                opened.append(there[wanted])
+                continue
+            opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
+            opened[-1].opened_as = wanted
+            names[opened[-1].name] += 1
+            if (number := names[opened[-1].name]) > 1:
+                opened[-1].name += f" ({number})"
+    except BaseException:
+        for destination in opened:
+            if destination not in there.values():
+                destination.abandon()
+        raise
+    queue = options.delivery.queue
+    if queue is not None:
+        used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
+        for folder, count in left_behind(queue, used).items():
+            text = f"{counted(count, 'report')} for a destination that --output does not name any more"
+            options.delivery.say(f"{folder}: {text}; remove this folder to forget them")
+    return opened
+
+
+def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
+    """Return a run whose rows have columns for the names of hosts, if these are looked for."""
+    return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
+
+
+def open_destinations(
+    options: OutputOptions,
+    run: RunKind = RUN_THAT_ENDS,
+    *,
+    table: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> Destinations:
+    """Open everything that a user asked for.
+
+    Without `table` standard output gets rows only in the formats for programs. With `say`, which gets warnings,
+    standard output is written in the background and never blocks the run.
+    """
+    opened: list[Destination] = []
+    wanted = table or options.format != "table"
+    if wanted and isinstance(sys.stdout, ClosedOutput):
+        if not options.addresses:
+            raise OutputError("standard output is closed; write results to a file with --output")
+        wanted = False
+    opened += open_each(options, run)
+    run = _with_names(options, run)
+    if wanted and say is None:
+        stdout = StandardOutput(options.format, run)
+        stdout.outlives_reader |= bool(opened)
+        opened.append(stdout)
+    elif wanted:
+        assert say is not None
+        stream = raw_stream(sys.stdout)
+        opened.append(BackgroundOutput(StandardOutput(options.format, run, stream=stream, say=say), say))
+    return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

@@ -1,0 +1,165 @@
+"""The report of one window: its rows, and a title that says in words which hosts they are.
+
+The schema of rows is the same for every destination: JSON Lines, CSV and Parquet have the same columns. Rows are sorted
+by window, then by peers in descending order. Marks that only some rows have ("partial": true, "revision": 2, "counts":
+"ports", "filter": "tcp port 443", "sampling": 1000 of exports, "drops": 5 of live captures, "reason" and "evidence"
+where that was asked for) appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
+These have "pattern" behind the other columns if the run keeps evidence, and the names of hosts if the run looks for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from superhosts.core.results import COLUMNS as COLUMNS
+from superhosts.core.results import plain_host
+from superhosts.core.text import counted, printable
+from superhosts.core.times import iso_time, window_span
+
+if TYPE_CHECKING:
+    from superhosts.core.pairs import Window
+    from superhosts.core.results import Selection, SuperHost
+    from superhosts.sketch.evidence.patterns import Judge
+
+Row = dict[str, Any]
+# A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
+HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
+EVIDENCE_COLUMNS = ("pattern",)  # of all that evidence adds to a row, what fits into a column
+GEO_COLUMNS = ("asn", "as_name", "country")
+NAME_COLUMNS = ("label", "name", *GEO_COLUMNS)  # who a host is, where that is known (names.py)
+ADDED_COLUMNS = (*EVIDENCE_COLUMNS, *NAME_COLUMNS)  # which rows have if they are asked for
+PARTIAL = "partial: interrupted"  # a note about a window that was interrupted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The rows of one window. Window and revision identify a report: one that is handed in again has the same."""
+
+    rows: Sequence[Row]
+    window: Window | None = None
+    revision: int = 1  # 2 and more: the window is reported again, with these rows instead of the earlier ones
+    title: str = ""  # which hosts the rows are, for people: "5 of 92 hosts with at least 500 peers"
+    threshold: float | None = None  # peers of a super host; rows with fewer are the largest others. None: not asked for
+    is_incomplete: bool = False  # hosts are left out, or could not be listed, and the title says so
+    notes: Sequence[str] = ()  # what else people should know: "partial: interrupted"
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The notes that no other field has: of a window that was reported again, `revision` tells."""
+        return [note for note in self.notes if note != f"revision {self.revision}"]
+
+    @property
+    def heading(self) -> str:
+        """The window, the title and the notes, in one line for people. Alerts have no window."""
+        span = "" if self.window is None else f"{window_span(self.window)}: "
+        return f"{span}{self.title}" + "".join(f" ({note})" for note in self.notes)
+
+
+def columns_with(evidence: bool) -> tuple[str, ...]:
+    """Return the columns of rows, with what evidence adds if there is some."""
+    return (*COLUMNS, *EVIDENCE_COLUMNS) if evidence else COLUMNS
+
+
+def known_peers(row: Row) -> int:
+    """Return the peers of a row, or the lower bound if the host is saturated: for sorting and comparing."""
+    peers: int = row["peers_low"] if row["peers"] is None else row["peers"]
+    return peers
+
+
+def make_rows(
+    window: Window | None,
+    found: Iterable[SuperHost],
+    *,
+    partial: bool = False,
+    revision: int = 1,
+    drops: int | None = None,
+    exports: Sequence[dict[str, Any]] = (),
+    judge: Judge | None = None,
+) -> list[Row]:
+    """Return the rows of one window, marked if it was interrupted or is reported again.
+
+    Rows of a live capture say how many packets it has lost in the window. If flow exports were read (`exports` has
+    their status), rows have the highest sampling rate of the exporters, null if it is not known. Peers are those that
+    were seen: a number of distinct peers cannot be multiplied by it. With a `judge`, rows have a pattern, its
+    reason and the evidence.
+    """
+    start, end = (iso_time(window.start), iso_time(window.end)) if window and window.is_timed else (None, None)
+    marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
+    marks |= {} if drops is None else {"drops": drops}
+    if exports:
+        marks["sampling"] = max(each["sampling"] or 0 for each in exports) or None
+    rows = []
+    for item in found:
+        values = start, end, plain_host(item.host), *item.part.columns, *item[1:6], item.detector
+        evidence = {} if judge is None else judge.fields(item.host, item.part)
+        rows.append(dict(zip(COLUMNS, values, strict=True)) | item.part.marks | marks | evidence)
+    return rows
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a search has ended, as far as the rows alone do not show it."""
+
+    count: int  # rows
+    reached: int | None = None  # rows of hosts with as many peers as asked for; None: all
+    largest: SuperHost | None = None  # the host with the most peers, if no host has enough of them
+    least_listed: float = 1  # peers below which hosts are not listed, however few were found
+    left_out: int = 0  # hosts with as many peers as asked for that are not among the rows
+    counts: str = "hosts"  # what peers are (pairs.COUNTS)
+
+    def peers(self, count: float) -> str:
+        return counted_peers(count, self.counts)
+
+
+def which_hosts(selection: Selection, outcome: Outcome) -> str:
+    """Say which hosts a table shows, selected by peers or rank, or why it is empty."""
+    return f"{_hosts(selection, outcome)}{_depth(selection, outcome)}"
+
+
+def is_incomplete(selection: Selection, outcome: Outcome) -> bool:
+    """Return True if hosts are left out, or could not be listed."""
+    return outcome.left_out > 0 or bool(_depth(selection, outcome))
+
+
+def counted_peers(count: float, counts: str) -> str:
+    """Return a number of peers with its noun; `counts` says what peers are (pairs.COUNTS)."""
+    return counted(count, {"hosts": "peer", "ports": "port"}.get(counts, "host-port"))
+
+
+def _hosts(selection: Selection, outcome: Outcome) -> str:
+    count, threshold = outcome.count, selection.threshold
+    if not count:
+        return _none(selection, outcome)
+    hosts = counted(count, "host")
+    if threshold is None:
+        return f"top {hosts}"
+    reached = count if outcome.reached is None else outcome.reached
+    if reached < count:
+        those = f"{reached:,}" if reached else "none"
+        return f"top {hosts}, {those} with at least {outcome.peers(threshold)}"
+    if outcome.left_out:
+        hosts = f"{count:,} of {counted(count + outcome.left_out, 'host')}"
+    return f"{hosts} with at least {outcome.peers(threshold)}"
+
+
+def _none(selection: Selection, outcome: Outcome) -> str:
+    least = outcome.least_listed if selection.threshold is None or selection.either else selection.threshold
+    if outcome.largest is not None:
+        largest = outcome.largest
+        about = "" if largest.exact else "about "
+        most = f"{printable(largest.host)} with {about}{largest.known_peers:,}"
+        return f"none with {outcome.peers(least)} or more; largest: {most}"
+    return f"none with {outcome.peers(least)} or more" if least > 1 else "no hosts"
+
+
+def _depth(selection: Selection, outcome: Outcome) -> str:
+    """Say how deep the search could look, if it found fewer hosts than the top ones that were asked for."""
+    least, threshold = outcome.least_listed, selection.threshold
+    if least <= 1 or selection.top is None or outcome.count >= selection.top:
+        return ""
+    if threshold is not None and not selection.either and threshold >= least:
+        return ""
+    return f"; hosts with fewer than {outcome.peers(least)} cannot be listed: the window is estimated"

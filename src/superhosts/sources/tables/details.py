@@ -1,0 +1,481 @@
+"""Details of rows: protocol, ports, TCP flags, and what a record claims about a conversation.
+
+`details_of` finds the columns: what the caller maps comes first, then what the description of a log names, then the
+usual names (`mapping.py`). A table without a description of its own, such as a Parquet file or plain CSV, is taken for
+the log whose columns it has. A column that is not there leaves what it would say unknown.
+
+`read_value` makes a number of the text of a field (-1: missing, or it makes no sense), and `combine` the details of a
+record of its numbers, the same for every format. The loops over lines of text call both by way of `read_details`, and
+are compiled without it where no details are wanted. Readers of columns (Arrow, RowBinary, messages) make columns of
+numbers, which `details_of_columns` combines.
+
+Texts are given by addresses (jit/intrinsics.py); eight bytes behind them can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.lens import PROTOCOLS
+from superhosts.core.pairs import (
+    DCCP,
+    FLAGS_SHIFT,
+    HAS_FLAGS,
+    HAS_PORTS,
+    HAS_PROTOCOL,
+    ICMP,
+    ICMPV6,
+    IS_ANSWERED,
+    IS_CONVERSATION,
+    IS_RECORD,
+    PROTOCOL_SHIFT,
+    RST,
+    SCTP,
+    SRC_PORT_SHIFT,
+    SYN,
+    TCP,
+    UDP,
+    UDP_LITE,
+    Details,
+)
+from superhosts.errors import InputError
+from superhosts.jit.cache import compiled
+from superhosts.jit.intrinsics import byte_at, number_at
+from superhosts.sources.tables.knownlogs import (
+    ANSWERED,
+    CONVERSATION,
+    CSV,
+    ICMP_IN_DPORT,
+    ICMP_IN_SPORT,
+    ICMP_IS_SPORT,
+    LOGS,
+    NO_CLAIM,
+    RECORD,
+    UNANSWERED,
+    Log,
+)
+from superhosts.sources.tables.mapping import DETAILS, Mapping, columns_found, named, usual_details
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textscan import (
+    PADDING,
+    Bytes,
+    Places,
+    find_point,
+    joined,
+    read_digits,
+    read_flags,
+    read_letters,
+    read_number,
+    short_word,
+)
+
+# What a field is. The numbers are the places of the values in `Values`.
+PROTO, SPORT, DPORT, FLAGS, ICMP_TYPE, DIRECTION, STATE, REPLY_FLAGS, REPLIES = range(9)
+VALUES = 9
+_DOTTED = 1 << 16  # larger than any port
+LONGEST_WORD = 8  # characters of a direction or a state
+
+# How logs write protocols besides the names that --proto takes; Argus names some by what UDP carries.
+_SPELLINGS = {
+    "t": TCP,
+    "udp-lite": UDP_LITE,
+    **dict.fromkeys(("u", "rtp", "rtcp", "udt"), UDP),
+    **dict.fromkeys(("ipv6-icmp", "icmp-v6"), ICMPV6),
+    **dict.fromkeys(("ip", "ipencap", "ipv4"), 4),
+}
+_RARE = {
+    "hopopt": 0,
+    "egp": 8,
+    "igp": 9,
+    "ipv6-frag": 44,
+    "rsvp": 46,
+    "eigrp": 88,
+    "ospfigp": 89,
+    "ipcomp": 108,
+    "isis": 124,
+}
+_NAMES = {"tcp": TCP, "udp": UDP, "icmp": ICMP, **PROTOCOLS, **_SPELLINGS, **_RARE}  # the frequent ones first
+_MOST_NAME = max(map(len, _NAMES))
+_LOWER = 0x2020202020202020  # makes letters of a word lower-case, and the zeros behind it blanks
+
+
+class Codes(NamedTuple):
+    """How a log writes its values."""
+
+    protocols: int  # address of a table of names: the first eight characters; the length, and the number below it
+    protocol_count: int
+    has_hex_flags: int  # 1: flags are hexadecimal digits without 0x
+    icmp_place: int  # one of knownlogs.ICMP_…
+    claim: int  # what records are, unless a word says otherwise
+    directions: int  # address of a table of words (word, claim)
+    direction_count: int
+    states: int
+    state_count: int
+
+
+class Values(NamedTuple):
+    """The numbers of a record; those of a direction and a state are claims."""
+
+    proto: int
+    sport: int
+    dport: int
+    flags: int
+    icmp_type: int
+    direction: int
+    state: int
+    reply_flags: int
+    replies: int
+
+
+@cache
+def numbers_table(rows: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """Return pairs of numbers as the loops read them. Tables stay for good: loops know their addresses."""
+    return np.array(rows or [(0, 0)], np.int64)
+
+
+def _words_table(words: Dict[str, int]) -> NDArray[np.int64]:
+    """Return words and their claims."""
+    assert all(len(word) <= LONGEST_WORD for word in words)
+    signed = [(int.from_bytes(word.encode(), "little", signed=len(word) == LONGEST_WORD)) for word in words]
+    return numbers_table(tuple(zip(signed, words.values(), strict=True)))
+
+
+def make_codes(log: Log, claim: int) -> Codes:
+    """Return how a log writes its values; `claim`: what its records are, unless a word says otherwise."""
+    states = log.states or CSV.states
+    words = _words_table(log.directions).ctypes.data, len(log.directions), _words_table(states).ctypes.data, len(states)
+    names = numbers_table(tuple((_lower_word(name), len(name) << 8 | number) for name, number in _NAMES.items()))
+    return Codes(names.ctypes.data, len(_NAMES), int(log.has_hex_flags), log.icmp_place, claim, *words)
+
+
+def _lower_word(name: str) -> int:
+    return int.from_bytes(name.encode()[:8].ljust(8), "little", signed=True) | _LOWER
+
+
+@compiled
+def _read_port(begin: int, end: int, is_dotted: bool) -> int:
+    """Return a port. `is_dotted`: 3.1 is the type and the code of an ICMP message, in the bytes below _DOTTED."""
+    point = find_point(begin, end) if is_dotted else end
+    if point < end:
+        kind, code = read_digits(begin, point), read_digits(point + 1, end)
+        if 0 <= kind < 256 and 0 <= code < 256:
+            return _DOTTED | kind << 8 | code
+    value = read_number(begin, end)
+    return value if value < _DOTTED else -1
+
+
+@compiled
+def _read_protocol(begin: int, end: int, codes: Codes) -> int:
+    """Return a protocol by its number or its name, in any case."""
+    if 48 <= byte_at(begin) <= 57:
+        value = read_number(begin, end)
+        return value if value < 256 else -1
+    length = end - begin
+    if length > _MOST_NAME:
+        return -1
+    word = np.int64(short_word(begin, end) | np.uint64(_LOWER))
+    for i in range(codes.protocol_count):
+        if number_at(codes.protocols + 16 * i) == word:
+            found = number_at(codes.protocols + 16 * i + 8)
+            if found >> 8 == length:
+                number: int = found & 0xFF
+                return number
+    return -1
+
+
+@compiled
+def _claim_of(begin: int, end: int, table: int, count: int) -> int:
+    """Return the claim of a word, -1 if the table does not have it."""
+    if end - begin > LONGEST_WORD:
+        return -1
+    word = np.int64(short_word(begin, end))
+    for i in range(count):
+        if number_at(table + 16 * i) == word:
+            claim: int = number_at(table + 16 * i + 8)
+            return claim
+    return -1
+
+
+@compiled
+def _read_state(begin: int, end: int, codes: Codes) -> int:
+    """Return the claim of a state: a word of the log, or the TCP flags of both ends, as Argus writes them (S_SA)."""
+    found = _claim_of(begin, end, codes.states, codes.state_count)
+    if found >= 0 or end - begin > 32:
+        return found
+    for at in range(begin, end):
+        if byte_at(at) == 95:  # _
+            flags = read_letters(at + 1, end)
+            return -1 if flags < 0 else _claim_of_flags(flags)
+    return -1
+
+
+@compiled
+def _claim_of_flags(flags: int) -> int:
+    """Return whether TCP flags of a destination are an answer: not if there are none, nor if it only refused."""
+    if flags & SYN:
+        return ANSWERED
+    return UNANSWERED if flags & RST or flags == 0 else ANSWERED
+
+
+@compiled
+def read_value(begin: int, end: int, what: int, codes: Codes) -> int:
+    """Return the number of a field, -1 if it has none."""
+    if end <= begin:
+        return -1
+    if what == PROTO:
+        return _read_protocol(begin, end, codes)
+    if what in (SPORT, DPORT):
+        return _read_port(begin, end, what == DPORT and codes.icmp_place == ICMP_IN_DPORT)
+    if what in (FLAGS, REPLY_FLAGS):
+        return read_flags(begin, end, codes.has_hex_flags == 1)
+    if what == DIRECTION:
+        return _claim_of(begin, end, codes.directions, codes.direction_count)
+    if what == STATE:
+        return _read_state(begin, end, codes)
+    value = read_number(begin, end)
+    return value if what == REPLIES or value < 256 else -1
+
+
+@compiled
+def _icmp_type(values: Values, place: int) -> int:
+    """Return the type of an ICMP message."""
+    if values.icmp_type >= 0:
+        return values.icmp_type
+    if place == ICMP_IS_SPORT:
+        return values.sport if values.sport < 256 else -1
+    if place == ICMP_IN_SPORT:
+        return values.sport & 0xFF if values.sport >= 0 else -1
+    return values.dport >> 8 & 0xFF if place == ICMP_IN_DPORT and values.dport >= 0 else -1
+
+
+@compiled
+def _conclude(values: Values, claim: int) -> int:
+    """Return what a record claims, given what records of its log claim."""
+    found = claim if values.direction < 0 else values.direction
+    if found == RECORD:
+        return ANSWERED if values.replies > 0 else RECORD
+    if found == NO_CLAIM:
+        return NO_CLAIM
+    if values.state == NO_CLAIM and (values.proto == ICMP or values.proto == ICMPV6) and values.replies > 0:
+        return ANSWERED  # States are about TCP.
+    if values.state >= 0:
+        return values.state
+    if found == CONVERSATION and values.proto == TCP and values.reply_flags > 0:
+        found = _claim_of_flags(values.reply_flags)
+    return ANSWERED if found == CONVERSATION and values.replies > 0 else found
+
+
+@compiled
+def combine(values: Values, codes: Codes) -> int:
+    """Return the details of a record (packetdetails.py).
+
+    A destination port is enough for a record to have ports, as it is the one that counts; the other is 0 then.
+    """
+    detail, proto = 0, values.proto
+    if proto >= 0:
+        detail = proto << PROTOCOL_SHIFT | HAS_PROTOCOL
+    has_ports = proto in (TCP, UDP, SCTP, UDP_LITE, DCCP) or proto < 0
+    if has_ports and 0 <= values.dport < _DOTTED:
+        detail |= max(values.sport, 0) << SRC_PORT_SHIFT | values.dport | HAS_PORTS
+    flags = -1
+    if proto in (ICMP, ICMPV6):
+        flags = _icmp_type(values, codes.icmp_place)
+    elif proto == TCP or proto < 0:
+        flags = values.flags
+    if flags >= 0:
+        detail |= flags << FLAGS_SHIFT | HAS_FLAGS
+    claim = _conclude(values, codes.claim)
+    if claim == RECORD:
+        detail |= IS_RECORD
+    elif claim != NO_CLAIM:
+        detail |= IS_CONVERSATION
+        if claim == ANSWERED:
+            detail |= IS_ANSWERED
+    return detail
+
+
+FIELDS = Values._fields  # Callers map those that `mapping.DETAILS` has.
+
+
+@dataclass(frozen=True)
+class DetailFields:
+    """The names of the columns of each of FIELDS, the preferred ones first, and how their values are read."""
+
+    names: tuple[tuple[str, ...], ...]
+    codes: Codes
+
+    def columns(self) -> list[str]:
+        """Return all names, each once."""
+        return list(dict.fromkeys(name for names in self.names for name in names))
+
+
+def candidates_of(log: Log) -> list[str]:
+    """Return the fields of details that records of a log may have."""
+    return [name for names in _described(log) for name in names]
+
+
+def details_of(
+    log: Log | None, columns: Sequence[str], options: TableOptions, used: Sequence[str], file: str
+) -> DetailFields | None:
+    """Return the columns of details of a table, None if no details are wanted.
+
+    `used` are its source, destination and times. InputError if a column that the caller names means two things.
+    """
+    if not options.details:
+        return None
+    asked = options.map or Mapping()
+    log = log if log is not None and log.src else next((each for each in LOGS if each.is_marked(columns)), log or CSV)
+    mapped = named(asked, columns, file)
+    own_ends = mapped.src is None and mapped.dst is None
+    known = {name.strip().lower(): name for name in reversed(columns)}
+    usual = usual_details(columns)
+    taken = dict.fromkeys(used, "another")
+    fields: list[tuple[str, ...]] = []
+    for role, described in zip(FIELDS, _described(log), strict=True):
+        given = getattr(mapped, role) if role in DETAILS else None
+        if given is not None:
+            found = [given.name]
+            if given.name in taken:
+                raise InputError(
+                    f"{role} and {taken[given.name]} role have the same column, {given.name}; {columns_found(columns)}",
+                    file=file,
+                )
+        else:
+            found = [known[name.lower()] for name in described if name.lower() in known]
+            guess = getattr(usual, role, None)
+            if not found and guess is not None:
+                found = [guess.name]
+            shared = log.kind if role == "direction" else ""  # the kind of a record, which is wanted anyway
+            found = [name for name in dict.fromkeys(found) if name not in taken or name == shared]
+        if role == "replies" and fields[-2]:
+            found = found[:1]  # The state says most; further columns would take time to find.
+        taken.update(dict.fromkeys(found, role))
+        fields.append(tuple(found))
+    # The columns that the caller takes for the ends need not be who opened and who answered.
+    claim = log.claim if own_ends else RECORD
+    if mapped.state is not None or mapped.replies is not None:
+        claim = CONVERSATION
+    elif not own_ends:
+        fields[FIELDS.index("direction") :] = [()] * 4
+    return DetailFields(tuple(fields), make_codes(log, claim))
+
+
+def _described(log: Log) -> list[tuple[str, ...]]:
+    direction = (log.direction,) if log.direction else ()
+    described = [log.proto, log.sport, log.dport, log.flags, log.icmp_type]
+    return [*described, direction, log.state, log.reply_flags, log.replies]
+
+
+Numbers = NDArray[np.int64]
+_MOST = {PROTO: 255, SPORT: 65535, DPORT: 65535, FLAGS: 65535, ICMP_TYPE: 255, REPLY_FLAGS: 65535, REPLIES: 2**63 - 1}
+_FLAG_BITS = 0xFF
+
+
+def details_of_columns(fields: DetailFields, count: int, read: Callable[[str, int], Numbers]) -> Details:
+    """Return the details of rows. `read` returns the numbers of a column, given its name and what it is."""
+    values = np.full((VALUES, count), -1, np.int64)
+    for what, names in enumerate(fields.names):
+        for name in names:
+            found = read(name, what)
+            values[what] = np.where(values[what] < (what == REPLIES), found, values[what])  # no 0 of replies
+    details = np.empty(count, np.uint64)
+    combine_columns(values, fields.codes, details)
+    return details
+
+
+@compiled
+def combine_columns(values: NDArray[np.int64], codes: Codes, details: Details) -> None:
+    """Write the details of rows, given a row of numbers for each value."""
+    for i in range(len(details)):
+        first = values[PROTO, i], values[SPORT, i], values[DPORT, i], values[FLAGS, i], values[ICMP_TYPE, i]
+        rest = values[DIRECTION, i], values[STATE, i], values[REPLY_FLAGS, i], values[REPLIES, i]
+        details[i] = combine(Values(*first, *rest), codes)
+
+
+def of_integers(numbers: Numbers, what: int) -> Numbers:
+    """Return whole numbers as values of a field: those that cannot be are unknown."""
+    most = _MOST.get(what, -1)  # A direction and a state are words.
+    kept = np.where((numbers >= 0) & (numbers <= most), numbers, -1)
+    return np.where(kept >= 0, kept & _FLAG_BITS, -1) if what in (FLAGS, REPLY_FLAGS) else kept
+
+
+def of_floats(numbers: NDArray[np.float64], what: int) -> Numbers:
+    """Return floating-point numbers as values: whole ones count."""
+    whole = (numbers >= 0) & (numbers < 2.0**53) & (np.floor(numbers) == numbers)
+    return of_integers(np.where(whole, numbers, -1).astype(np.int64), what)
+
+
+def of_places(data: Bytes, places: Places, what: int, codes: Codes) -> Numbers:
+    """Return texts as values: text i is data[places[i, 0]:places[i, 1]], and missing if that begins before 0."""
+    padded = np.zeros(len(data) + PADDING, np.uint8)  # The functions read whole words.
+    padded[: len(data)] = data
+    numbers = np.empty(len(places), np.int64)
+    read_places(padded, places, what, codes, numbers)
+    return numbers
+
+
+def of_texts(texts: Sequence[bytes | None], what: int, codes: Codes) -> Numbers:
+    """Return texts as values; None is missing."""
+    data, places = joined(texts)
+    numbers = np.empty(len(places), np.int64)
+    read_places(data, places, what, codes, numbers)
+    return numbers
+
+
+@compiled
+def read_places(data: Bytes, places: Places, what: int, codes: Codes, numbers: Numbers) -> None:
+    """Read the values of texts, without the blanks around them. Texts lie inside, with `PADDING` bytes behind them."""
+    base = data.ctypes.data
+    for i in range(len(numbers)):
+        begin, end = base + places[i, 0], base + places[i, 1]
+        if begin < base:
+            numbers[i] = -1
+            continue
+        while end > begin and byte_at(end - 1) <= 32:
+            end -= 1
+        while begin < end and byte_at(begin) <= 32:
+            begin += 1
+        numbers[i] = read_value(begin, end, what, codes)
+
+
+class DetailRoles(NamedTuple):
+    """Which slots are what."""
+
+    first: int  # slots before it are those of addresses, times and the kind
+    bounds: int  # address of two numbers for each value: its first slot, and the one behind its last
+    codes: Codes
+
+
+@compiled
+def _first_value(places: int, bounds: int, what: int, codes: Codes) -> int:
+    """Return the first number that one of several slots has, of replies the first that is not 0; -1 if none has."""
+    for slot in range(number_at(bounds + 16 * what), number_at(bounds + 16 * what + 8)):
+        begin = number_at(places + 16 * slot)
+        if begin:
+            value = read_value(begin, number_at(places + 16 * slot + 8), what, codes)
+            if value >= (what == REPLIES):
+                return value
+    return -1
+
+
+@compiled
+def read_details(places: int, roles: DetailRoles) -> int:
+    """Return the details of a line whose wanted fields are at `places`."""
+    proto = _first_value(places, roles.bounds, PROTO, roles.codes)
+    sport = _first_value(places, roles.bounds, SPORT, roles.codes)
+    dport = _first_value(places, roles.bounds, DPORT, roles.codes)
+    flags = _first_value(places, roles.bounds, FLAGS, roles.codes)
+    icmp_type = _first_value(places, roles.bounds, ICMP_TYPE, roles.codes)
+    direction = _first_value(places, roles.bounds, DIRECTION, roles.codes)
+    state = _first_value(places, roles.bounds, STATE, roles.codes)
+    reply_flags = _first_value(places, roles.bounds, REPLY_FLAGS, roles.codes)
+    replies = _first_value(places, roles.bounds, REPLIES, roles.codes)
+    values = Values(proto, sport, dport, flags, icmp_type, direction, state, reply_flags, replies)
+    return combine(values, roles.codes)

@@ -1,0 +1,311 @@
+"""Questions to a folder of saved sketches: another threshold, a longer time, other sites, one host's past.
+
+One question is answered at a time, because each may take a sketch's whole memory. The union of the last question is
+kept: the same time with another threshold is answered at once. Nothing in the folder is ever changed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.core.pairs import Part, Window
+from superhosts.core.results import Searchable, Selection, SuperHosts
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
+from superhosts.errors import SuperhostsError, UsageError
+from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
+from superhosts.sketch.evidence.patterns import judge_of
+from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
+from superhosts.sketch.sketch import Sketch
+from superhosts.ui.metrics import PartState, states_of
+
+ENDING = ".cube"
+MOST_FILES = 100_000
+SETTLED = 60 * SECOND  # a folder that changed less long ago, or has such files, is read again
+
+
+class Listed(NamedTuple):
+    """A sketch, and when its file was last changed."""
+
+    sketch: SavedSketch
+    changed: int
+    size: int
+
+
+class _Folder(NamedTuple):
+    changed: int
+    files: tuple[Listed, ...]
+    folders: tuple[str, ...]
+    is_settled: bool
+
+
+class Listing:
+    """The sketches in a folder and all folders in it, but for hidden ones. Any thread may look.
+
+    Looking again is cheap: only folders that have changed are read. Files must come by a rename, or stay as they are
+    when they are a minute old: what is older is not looked at again until something is added to its folder, or removed.
+    A folder of three months has some 26,000 files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._top = folder
+        self._known: dict[Path, _Folder] = {}
+        self._lock = threading.Lock()
+
+    def look(self) -> list[Listed]:
+        """Return what is there now, in the order of names. What vanishes meanwhile is left out."""
+        with self._lock:
+            seen: dict[Path, _Folder] = {}
+            found = [each for folder in self._walk(self._top, seen) for each in folder.files]
+            self._known = seen
+            return found[-MOST_FILES:]
+
+    def _walk(self, path: Path, seen: dict[Path, _Folder]) -> Iterator[_Folder]:
+        try:
+            folder = self._read(path)
+        except OSError:
+            return
+        seen[path] = folder
+        yield folder
+        for name in folder.folders:
+            yield from self._walk(path / name, seen)
+
+    def _read(self, path: Path) -> _Folder:
+        changed, known = path.stat().st_mtime_ns, self._known.get(path)
+        if known is not None and known.is_settled and known.changed == changed:
+            return known
+        old = {} if known is None else {each.sketch.path: each for each in known.files}
+        files, folders = [], []
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.startswith("."):  # half written, or set aside
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif entry.name.endswith(ENDING) and (file := _listed(entry, old)) is not None:
+                    files.append(file)
+        newest = max([changed, *(each.changed for each in files)])
+        return _Folder(changed, tuple(files), tuple(folders), newest < time.time_ns() - SETTLED)
+
+
+def _listed(entry: os.DirEntry[str], old: dict[Path, Listed]) -> Listed | None:
+    try:
+        status = entry.stat()
+    except OSError:  # gone meanwhile
+        return None
+    path = Path(entry.path)
+    known = old.get(path)
+    if known is not None and (known.changed, known.size) == (status.st_mtime_ns, status.st_size):
+        return known
+    return Listed(saved_sketch(path), status.st_mtime_ns, status.st_size)
+
+
+Contents = frozenset[tuple[Path, int]]  # files, and when they were last changed
+MOST_ASKED = 3_000  # files of one question
+MOST_PAST = 2_016  # windows of a host's past, the newest: a week of five minutes each
+LONGEST_PAST = 20.0  # seconds of a question about a host's past; what is not asked by then is left out, and told
+LONGEST = 60.0  # seconds of any other question
+
+
+class BusyError(SuperhostsError):
+    """Other questions are being answered."""
+
+
+class Question(NamedTuple):
+    """Which hosts, of which time and sites. Times are in nanoseconds; None: from the first, or to the last sketch."""
+
+    selection: Selection
+    start: int | None = None
+    end: int | None = None
+    sites: frozenset[str] = frozenset()  # empty: all
+    exactly: bool = False  # only sketches of the very window from start to end, none that overlap it
+
+    def takes(self, sketch: SavedSketch) -> bool:
+        """Return True if a sketch is of this time."""
+        if self.exactly:
+            return sketch.window == (self.start, self.end)
+        return sketch.overlaps(self.start, self.end)
+
+
+class Answer(NamedTuple):
+    """The hosts of a question, and what was asked."""
+
+    report: Report
+    sketches: int
+    sites: tuple[str, ...]
+    seconds: float
+    parts: Mapping[Part, PartState]  # how full the union is
+
+
+class Sighting(NamedTuple):
+    """What the sketches of one window say about a host."""
+
+    window: Window
+    found: SuperHosts  # one row for each part that may hold it
+
+
+class Past(NamedTuple):
+    """One host's past, the oldest window first."""
+
+    sightings: list[Sighting]
+    left_out: int  # older windows that were not asked, because it would take too long
+    failed: int = 0  # windows whose sketches cannot be read,
+    why: str = ""  # the newest of them because of this
+
+
+class SketchFolder:
+    """A folder of .cube files. Any thread may ask."""
+
+    def __init__(self, folder: Path, key: bytes | str | None = None, *, memory: str | None = None) -> None:
+        self.folder = folder
+        self.damaged: tuple[Path, ...] = ()  # files whose headers cannot be read
+        self.untimed: tuple[Path, ...] = ()  # sketches of traffic without times, which are in no window
+        self._key, self._memory = key, memory
+        self._listing = Listing(folder)
+        self._united: tuple[list[Listed], Sketch] | None = None
+        self._asking = threading.Lock()
+
+    def sites(self) -> list[str]:
+        """Return the sites that have sketches of their own here, for which one can ask alone."""
+        return sorted({site for each in self._look() if len(each.sketch.sites) == 1 for site in each.sketch.sites})
+
+    def contents(self) -> dict[Window, Contents]:
+        """Return the files of each window, and when they were last changed."""
+        found: dict[Window, set[tuple[Path, int]]] = {}
+        for each in self._look():
+            found.setdefault(_window(each), set()).add((each.sketch.path, each.changed))
+        return {window: frozenset(files) for window, files in found.items()}
+
+    def ask(self, question: Question, patience: float = 5.0, longest: float = LONGEST) -> Answer:
+        """Return the hosts of the union of all sketches of a time. Raise UsageError if there are none."""
+        chosen = self._choose(question)
+        if not chosen:
+            raise UsageError("no sketch of this time is here")
+        if len(chosen) > MOST_ASKED:
+            found = counted(len(chosen), "sketch", "sketches")
+            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
+        with self._turn(patience):
+            started = time.perf_counter()
+            sketch = self._union(chosen, started + longest)
+            windows = [_window(each) for each in chosen]
+            window = Window(min(each.start for each in windows), max(each.end for each in windows))
+            report = answer(sketch, question.selection, window)
+            seconds, sites = time.perf_counter() - started, tuple(sorted(sketch.sites))
+            return Answer(report, len(chosen), sites, seconds, states_of(sketch))
+
+    def past(self, host: str, question: Question, patience: float = 5.0) -> Past:
+        """Return what the sketches of each window say about a host, whether or not it was reported."""
+        by_window: dict[Window, list[Listed]] = {}
+        for each in self._choose(question):
+            by_window.setdefault(_window(each), []).append(each)
+        newest_first = sorted(by_window, reverse=True)
+        until = time.perf_counter() + LONGEST_PAST
+        found: list[Sighting] = []
+        failures: list[str] = []
+        with self._turn(patience):
+            for window in newest_first[:MOST_PAST]:
+                if found and time.perf_counter() > until:
+                    break
+                try:
+                    found.append(Sighting(window, self._estimate(by_window[window], host)))
+                except UsageError:  # about the host, not the file
+                    raise
+                except (SuperhostsError, OSError) as error:
+                    failures.append(str(error))
+        left_out = len(newest_first) - len(found) - len(failures)
+        return Past(found[::-1], left_out, len(failures), failures[0] if failures else "")
+
+    def _look(self) -> list[Listed]:
+        """Return the sketches of windows that the folder holds now; note the others."""
+        listed = self._listing.look()
+        self.damaged = tuple(each.sketch.path for each in listed if not each.sketch.is_readable)
+        self.untimed = tuple(
+            each.sketch.path for each in listed if each.sketch.is_readable and not each.sketch.is_timed
+        )
+        return [each for each in listed if each.sketch.is_timed]
+
+    def _estimate(self, listed: Sequence[Listed], host: str) -> SuperHosts:
+        if len(listed) == 1:
+            return find_in_file(listed[0].sketch.path, host, key=self._key, max_memory=self._memory)
+        return self._merged(listed).estimate(host)
+
+    def _choose(self, question: Question) -> list[Listed]:
+        """Return the sketches that answer a question, without those whose traffic others of the same window hold."""
+        listed = self._look()
+        wanted = [
+            each for each in listed if not question.sites or (each.sketch.sites and each.sketch.sites <= question.sites)
+        ]
+        if listed and not wanted:
+            unknown = question.sites - {site for each in listed for site in each.sketch.sites}
+            raise UsageError(f"no sketch of {', '.join(sorted(unknown or question.sites))} is here")
+        return list(_without_contained([each for each in wanted if question.takes(each.sketch)]))
+
+    def _union(self, listed: list[Listed], until: float) -> Sketch:
+        if self._united is None or self._united[0] != listed:
+            self._united = None  # before the next one takes its memory
+            self._united = listed, self._merged(listed, until)
+        return self._united[1]
+
+    def _merged(self, listed: Iterable[Listed], until: float = math.inf) -> Sketch:
+        whole = Sketch()
+        for each in listed:
+            if time.perf_counter() > until:
+                raise UsageError("this takes too long; ask for a shorter time")
+            merge_named(whole, each.sketch.path, self._key, self._memory)
+        return whole
+
+    @contextmanager
+    def _turn(self, patience: float) -> Iterator[None]:
+        if not self._asking.acquire(timeout=patience):
+            raise BusyError("other questions are being answered; ask again in a few seconds")
+        try:
+            yield
+        finally:
+            self._asking.release()
+
+
+def _window(listed: Listed) -> Window:
+    window = listed.sketch.window
+    assert window is not None  # of sketches that have a time
+    return window
+
+
+def _without_contained(listed: Sequence[Listed]) -> Iterator[Listed]:
+    """Leave out a site's own sketch where a union of the same window has it."""
+    by_window: dict[Window, list[Listed]] = {}
+    for each in listed:
+        by_window.setdefault(_window(each), []).append(each)
+    for of_window in by_window.values():
+        for each in of_window:
+            if not any(each.sketch.sites < other.sketch.sites for other in of_window):
+                yield each
+
+
+def answer(
+    sketch: Sketch, selection: Selection, window: Window | None = None, searched: Searchable | None = None
+) -> Report:
+    """Return the hosts of a sketch that are asked for. `searched`: the sketch, with some of its hosts alone."""
+    asked, window = sketch if searched is None else searched, window or sketch.window
+    found, left_out = selection.search(asked)
+    largest = None if found else next(iter(asked.top(1)), None)
+    counts = next((part.counts for part in sketch.parts), "hosts")
+    outcome = Outcome(len(found), selection.reached(found), largest, sketch.least_listed, left_out, counts)
+    notes = [PARTIAL] if sketch.partial else []
+    if found.unnamed:
+        shown = counted(found.unnamed, "host is", "hosts are")
+        notes.append(f"{shown} shown as # and a hash: the sketch has not kept the name")
+    return Report(
+        rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
+        window=window,
+        title=which_hosts(selection, outcome),
+        threshold=selection.threshold,
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=notes,
+    )

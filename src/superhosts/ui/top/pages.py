@@ -1,0 +1,510 @@
+"""The lines above the table: what is shown, of which window, whether it is live, and what is missing.
+
+The page of one host: its number with the interval, its past as a chart, evidence, sites and alerts.
+
+Alerts and sites as lines of a table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from superhosts.core.pairs import Window
+from superhosts.core.text import at_least, counted, printable, short_count
+from superhosts.core.times import shown_time, shows_local, window_cell
+from superhosts.core.units import SECOND, format_size
+from superhosts.sketch.evidence.summary import service_text
+from superhosts.ui.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, cut, highest, placed, sparkline
+from superhosts.ui.top.feed import Json, Snapshot, Span, span_of
+from superhosts.ui.top.hosts import HostRow, host_rows, interval_text, peers_text
+
+MOST_DRAWN = 40  # windows in the line of windows
+LEAST_TITLE = 8  # cells
+LONGEST = 1000  # characters of a message
+NAMED = 3  # missing sites that are named
+
+
+class Where(NamedTuple):
+    """What somebody looks at."""
+
+    wanted: Span | None = None  # a window; None: the newest
+    order: str = "peers"
+    words: str = ""  # of the filter
+
+
+def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -> Text:
+    """Return the first line: title, window, whether it is live, alerts, missing sites.
+
+    `lost`: two words if nothing new comes.
+    """
+    left = Text(" ")
+    if snapshot is None:
+        left.append("superhosts top", BOLD)
+        return placed(left, _link(None, lost, where), width)
+    shown = snapshot.shown
+    right = Text()
+    missing = [] if shown is None else list(shown.get("missing") or ())
+    if missing:
+        right.append(_missing(missing), WARNING).append("  ")
+    if snapshot.alerts:
+        right.append(counted(len(snapshot.alerts), "alert"), WARNING).append("  ")
+    right.append_text(_link(snapshot, lost, where)).append(" ")
+    window = "" if shown is None else f"  {window_text(span_of(shown))}"
+    room = max(width - right.cell_len - cell_len(window) - 2, LEAST_TITLE)
+    left.append(_tail(printable(snapshot.summary.get("title", ""), LONGEST), room), BOLD).append(window)
+    return placed(left, right, width)
+
+
+def _tail(title: str, width: int) -> str:
+    """Return a title in at most so many cells. It may be a long path, whose end says the most."""
+    return title if cell_len(title) <= width else "…" + set_cell_size(title[::-1], width - 1)[::-1]
+
+
+def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
+    if lost:
+        return Text(f"○ {lost}", WARNING)
+    if snapshot is None:
+        return Text("…", DIM)
+    back = windows_back(snapshot, where.wanted)
+    if back:
+        return Text(f"◂ {counted(back, 'window')} back", BOLD)
+    if is_live(snapshot):
+        return Text("● live", "green")
+    newest = span_of(snapshot.summary.get("newest") or {})
+    return Text("● newest" if newest is None else f"● newest, {age_text(now_of(snapshot) - newest[1])} ago", DIM)
+
+
+def now_of(snapshot: Snapshot) -> float:
+    """Return the time of the other side's clock, in seconds since 1970."""
+    now = snapshot.summary.get("now")
+    return time.time() if now is None else float(now) + time.monotonic() - snapshot.taken
+
+
+def is_live(snapshot: Snapshot) -> bool:
+    """Return True if windows are added, and the newest is of now."""
+    until = snapshot.summary.get("live_until")  # None: an earlier release
+    return bool(snapshot.summary.get("live")) and (until is None or now_of(snapshot) < until)
+
+
+def age_text(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    seconds = max(seconds, 0.0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def windows_back(snapshot: Snapshot, wanted: Span | None) -> int:
+    """Return how many windows are newer than the one that is looked at."""
+    spans = [span_of(each) for each in snapshot.windows]
+    return len(spans) - 1 - spans.index(wanted) if wanted in spans else 0
+
+
+def _missing(sites: Sequence[object]) -> str:
+    names = ", ".join(printable(site, 40) for site in sites[:NAMED])
+    more = f" and {len(sites) - NAMED} more" if len(sites) > NAMED else ""
+    return f"missing: {names}{more}"
+
+
+def window_text(span: Span | None) -> str:
+    """Return when a window begins and ends, with the zone of these times."""
+    if span is None:
+        return "no times"
+    start, end = (round(moment * SECOND) for moment in span)
+    return f"{window_cell(Window(start, end))}{'' if shows_local() else ' UTC'}"
+
+
+def moment_text(seconds: object, *, zone: bool = True) -> str:
+    """Return a moment to the minute, with its zone."""
+    if not isinstance(seconds, int | float):
+        return "–"
+    text = shown_time(int(seconds) * SECOND)[:16].replace("T", " ")
+    return f"{text} UTC" if zone and not shows_local() else text
+
+
+def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, width: int) -> Text:
+    """Return the second line: which hosts these are, the filter, and the last windows."""
+    left = Text(" ")
+    if lost:
+        left.append(printable(lost), WARNING)
+    elif snapshot is None:
+        left.append("asking …", DIM)
+    elif snapshot.shown is None:
+        left.append("no window yet", DIM)
+    else:
+        left.append_text(_which(snapshot.shown, rows, where))
+    if snapshot is not None and snapshot.shown is not None and not lost:
+        for note in _reading(snapshot):
+            left.append(f" ({note.rstrip('.')})", WARNING)
+    right = _windows(snapshot, where, min(MOST_DRAWN, width // 3)) if snapshot is not None else Text()
+    return placed(left, right.append(" ") if right.cell_len else right, width)
+
+
+def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
+    """Return why there are no rows; `told`: what is known about it."""
+    if snapshot is None or snapshot.shown is None:
+        reading = "" if snapshot is None else " ".join(_reading(snapshot))
+        return printable(told, most=LONGEST) if told else reading or "The first window will appear here."
+    return (
+        f"No host with {printable(where.words)}: Esc shows all." if where.words else "No host to report in this window."
+    )
+
+
+def _reading(snapshot: Snapshot) -> list[str]:
+    """Return what of a folder is not shown, or not yet."""
+    return [printable(note) for note in snapshot.summary.get("reading") or ()]
+
+
+def _which(shown: Json, rows: int, where: Where) -> Text:
+    notes = [printable(note) for note in shown.get("notes") or ()]
+    if (revision := shown.get("revision") or 1) > 1:
+        notes.append(f"revision {revision}")
+    title = printable(shown.get("title") or counted(shown.get("hosts") or 0, "host"))
+    text = Text().append(title, DIM)
+    if where.words:
+        text = (
+            Text()
+            .append(f"{rows:,} of {counted(len(shown['rows']), 'host')} with ")
+            .append(printable(where.words), BOLD)
+        )
+    for note in notes:
+        text.append(f" ({note})", DIM)
+    return text
+
+
+def _windows(snapshot: Snapshot, where: Where, most: int) -> Text:
+    """Return the line of windows, one character each, as high as their largest hosts."""
+    windows = snapshot.windows
+    if len(windows) < 2 or most < 8:
+        return Text()
+    chosen = len(windows) - 1 - windows_back(snapshot, where.wanted)
+    begin = max(min(chosen - most // 2, len(windows) - most), 0)
+    part = windows[begin : begin + most]
+    return sparkline([_largest(each) for each in part], chosen - begin)
+
+
+def _largest(window: Json) -> int:
+    largest = window.get("largest") or {}
+    peers = largest.get("peers")
+    return int(largest.get("low") or 0) if peers is None else int(peers)
+
+
+def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Text:
+    """Return the last line: keys and what they do, as many as fit."""
+    line = Text(" ")
+    for place, (key, deed) in enumerate(keys):
+        gap = "  " if place else ""
+        if line.cell_len + len(gap) + len(key) + 1 + len(deed) > width:
+            break
+        line.append(gap).append(key, BOLD).append(f" {deed}", DIM)
+    return line
+
+
+CHART = 7  # lines
+SCALE = 7  # cells left of the chart
+MOST_NAMED = 12  # peers and sites that are listed
+MISSING = "–"
+
+
+def host_page(answer: Json, row: HostRow | None, width: int) -> Text:
+    """Return the page. `row`: the line from which somebody came, perhaps of an older window."""
+    rows = host_rows(answer.get("rows") or ())
+    same = [each for each in rows if row is None or (each.side, each.direction) == (row.side, row.direction)]
+    chosen = row or next(iter(same or rows), None)
+    newest = same[0] if same else chosen
+    when = "" if newest == chosen else ", newest window"
+    page = Text()
+    for part in (
+        _numbers(chosen),
+        _past(answer, chosen, width),
+        _evidence(newest, when),
+        _others(rows, chosen),
+        _sites(newest, when),
+        _alerts(answer.get("alerts") or ()),
+    ):
+        for line in part:
+            page.append_text(line).append("\n")
+    return page
+
+
+def _numbers(row: HostRow | None) -> Iterator[Text]:
+    if row is None:
+        yield Text("not reported in the newest window", DIM)
+        yield Text()
+        return
+    line = Text().append(peers_text(row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
+    interval = interval_text(row)
+    line.append(f"   {interval if row.is_exact or row.high is None else f'95 % interval {interval}'}", DIM)
+    if row.side:
+        line.append(f"   {row.side}, {row.direction}", DIM)
+    yield line
+    if row.pattern or row.row.get("reason"):
+        pattern = Text().append(row.pattern or "no pattern", BOLD)
+        yield pattern.append(f"   {printable(row.row.get('reason') or '')}", DIM)
+    yield Text()
+
+
+def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
+    if not answer:
+        yield Text("asking …", DIM)
+        return
+    points = [point for point in answer.get("points") or () if _is_same(point, row)]
+    bands = [Band(point["start"], point["end"], int(point["low"]), point["high"]) for point in points]
+    reported = sum(bool(point.get("reported")) for point in points)
+    what = "reported" if answer.get("threshold") is None else "super host"
+    title = Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, {what} in {reported:,}", DIM)
+    yield title
+    for note in answer.get("notes") or ():
+        yield Text(printable(note), WARNING)
+    if not bands:
+        yield Text("no window with times yet", DIM)
+        yield Text()
+        return
+    room = max(width - SCALE - 2, 10)
+    for place, line in enumerate(chart(bands, room, CHART)):
+        mark = short_count(highest(bands), 3) if place == 0 else "0" if place == CHART - 1 else ""
+        yield Text().append(f"{mark:>{SCALE - 2}} ", DIM).append("┤" if mark else "│", DIM).append(line, BAR_STYLE)
+    first = moment_text(min(band.start for band in bands))
+    last = moment_text(max(band.end for band in bands))
+    yield Text(" " * SCALE).append(f"{first}{last:>{max(room - len(first), len(last) + 1)}}", DIM)
+    yield Text()
+
+
+def _is_same(point: Json, row: HostRow | None) -> bool:
+    return row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
+
+
+def _evidence(row: HostRow | None, when: str) -> Iterator[Text]:
+    found = None if row is None else row.row.get("evidence")
+    if not isinstance(found, dict):
+        return
+    whole = "all pairs" if found.get("complete") else "a sample"
+    yield Text().append(f"Evidence{when}", BOLD).append(f"   {counted(found.get('pairs') or 0, 'pair')}, {whole}", DIM)
+    failed = f"{_share(found.get('failed'))} of {counted(found.get('attempts') or 0, 'attempt')}"
+    yield Text(f"answered {_share(found.get('answered'))}   opened {_share(found.get('opened'))}   failed {failed}")
+    each = (printable(found.get(name, MISSING)) for name in ("packets_per_peer", "ports_per_peer"))
+    yield Text("packets a peer {}   ports a peer {}".format(*each))
+    yield from _named("services", [printable(service_text(port)) for port in found.get("ports") or ()])
+    nets = [f"{count:,} {printable(prefix)}" for prefix, count in (found.get("nets") or {}).items()]
+    yield from _named("networks", nets)
+    yield from _named("peers", [printable(peer) for peer in found.get("peers") or ()])
+    yield Text()
+
+
+def _named(name: str, values: Sequence[str]) -> Iterator[Text]:
+    if values:
+        more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
+        yield Text().append(f"{name}  ", DIM).append(", ".join(values[:MOST_NAMED]) + more)
+
+
+def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
+    """Yield the same host's numbers of other sides and directions."""
+    others = [
+        row for row in rows if chosen is not None and (row.side, row.direction) != (chosen.side, chosen.direction)
+    ]
+    for row in others:
+        yield Text().append(f"{row.side}, {row.direction}  ", DIM).append(f"{peers_text(row)}   {interval_text(row)}")
+    if others:
+        yield Text()
+
+
+def _sites(row: HostRow | None, when: str) -> Iterator[Text]:
+    sites = [] if row is None else row.row.get("sites") or []
+    if not sites:
+        return
+    yield Text(f"Sites{when}", BOLD)
+    for site in sites[:MOST_NAMED]:
+        number = at_least(site.get("peers"), site.get("peers_low") or 0)
+        yield Text(f"{printable(site.get('site'), 40):<20} ").append(f"{number:>10}", DIM)
+    if len(sites) > MOST_NAMED:
+        yield Text(f"and {len(sites) - MOST_NAMED} more", DIM)
+    yield Text()
+
+
+def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
+    if not alerts:
+        return
+    yield Text("Alerts", BOLD)
+    for alert in alerts[:MOST_NAMED]:
+        line = Text().append(alert_state(alert), DIM if alert.get("closed") else WARNING)
+        times = f"since {moment_text(alert.get('opened'))}, peak {_whole(alert.get('peak'))}"
+        yield line.append(f"  {printable(alert.get('rule'))}  {times}")
+    yield Text()
+
+
+def alert_state(alert: Json) -> str:
+    """Return whether an alert is open or closed, and why it was closed if not because the host is quiet."""
+    reason = alert.get("reason") or "quiet"
+    return "open" if not alert.get("closed") else "closed" if reason == "quiet" else f"closed: {printable(reason)}"
+
+
+def _share(value: Any) -> str:
+    return f"{value:.0%}".replace("%", " %") if isinstance(value, int | float) else MISSING
+
+
+def _whole(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else MISSING
+
+
+def page_title(row: HostRow, span: Any) -> Text:
+    """Return the first line of the page."""
+    title = Text(" ").append(row.host, BOLD)
+    if row.name:
+        title.append(f"  {row.name}")
+    return title.append(f"  {window_text(span)}", DIM)
+
+
+GAP = 2
+WIDEST = 40  # cells of one column
+MOST_NUMBER = 1e18
+RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
+
+
+class Item(NamedTuple):
+    """One line."""
+
+    key: Hashable
+    cells: Mapping[str, str]
+    is_urgent: bool = False
+    content: Json | None = None
+
+
+class ListTable(NamedTuple):
+    """Lines with the widths of their columns. Columns on the right are left out if they do not fit."""
+
+    items: Sequence[Item]
+    widths: Mapping[str, int]
+
+    def header(self) -> Text:
+        """Return the names of the columns."""
+        names = [_aligned(name, width, name) for name, width in self.widths.items()]
+        return Text("  " + (" " * GAP).join(names), DIM)
+
+    def line(self, place: int, is_chosen: bool) -> Text:
+        """Return a line."""
+        item = self.items[place]
+        line = Text().append("▸ " if is_chosen else "  ", BOLD)
+        for number, (name, width) in enumerate(self.widths.items()):
+            style = ("bold reverse" if is_chosen else BOLD) if number == 0 else ""
+            style = WARNING if number == 1 and item.is_urgent else style
+            line.append(" " * GAP if number else "")
+            line.append(_aligned(cut(item.cells[name], width), width, name), style)
+        return line
+
+
+def list_table(items: Sequence[Item], width: int) -> ListTable:
+    """Return lines that fit into a width."""
+    widths: dict[str, int] = {}
+    room = width - 2
+    for name in items[0].cells if items else ():
+        needed = min(max(cell_len(name), *(cell_len(item.cells[name]) for item in items)), WIDEST)
+        taken = needed if needed <= room else max(room, 0)
+        if taken < min(needed, 6):
+            break
+        widths[name] = taken
+        room -= taken + GAP
+    return ListTable(items, widths)
+
+
+def _aligned(text: str, width: int, column: str) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if column in RIGHT else text + space
+
+
+def alert_items(answer: Json) -> list[Item]:
+    """Return open alerts, most peers first, then what is muted, then closed alerts."""
+    alerts, muted = answer.get("alerts") or (), answer.get("muted") or ()
+    largest_first = sorted(alerts, key=lambda alert: -(_known(alert.get("peers")) or 0.0))
+    opened = [_alert_item(alert) for alert in largest_first if not alert.get("closed")]
+    closed = [_alert_item(alert) for alert in alerts if alert.get("closed")]
+    return [*opened, *map(_mute_item, muted), *closed]
+
+
+def _alert_item(alert: Json) -> Item:
+    cells = {
+        "host": printable(alert.get("host"), WIDEST),
+        "state": alert_state(alert),
+        "rule": printable(alert.get("rule"), WIDEST),
+        "peers": _number(alert.get("peers")),
+        "peak": _number(alert.get("peak")),
+        "since": _time(alert.get("opened")),
+        "last": _time(alert.get("last")),
+    }
+    return Item(("alert", alert.get("id")), cells, not alert.get("closed"), alert)
+
+
+def _mute_item(mute: Json) -> Item:
+    why = printable(mute.get("why") or "", WIDEST)
+    cells = {
+        "host": printable(mute.get("host"), WIDEST),
+        "state": "muted",
+        "rule": printable(mute.get("rule") or "all", WIDEST),
+        "peers": "",
+        "peak": "",
+        "since": f"until {_time(mute.get('until'))}",
+        "last": why,
+    }
+    return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
+
+
+def site_items(sites: Sequence[Json], now: float) -> list[Item]:
+    """Return what is known of each site; sites that are missing in the newest window first."""
+    ordered = sorted(sites, key=lambda site: (not _is_missing(site), str(site.get("site"))))
+    return [_site_item(site, now) for site in ordered]
+
+
+def _is_missing(site: Json) -> bool:
+    return site.get("in_window") is False
+
+
+def _site_item(site: Json, now: float) -> Item:
+    waiting, size = (_known(site.get(name)) for name in ("spool_sketches", "spool_bytes"))
+    clock = _known(site.get("clock"))
+    cells = {
+        "site": printable(site.get("site"), WIDEST),
+        "newest window": "missing" if _is_missing(site) else "yes" if site.get("in_window") else "no",
+        "heard": _ago(site.get("seen"), now),
+        "lag": _age(site.get("window_end"), now),
+        "spool": MISSING if waiting is None else f"{_number(waiting)} ({format_size(size or 0)})",
+        "refused": _number(site.get("refused")),
+        "clock": MISSING if clock is None else f"{round(clock, 1) + 0.0:+.1f} s",
+        "version": printable(site.get("version") or MISSING, WIDEST),
+        "remark": printable(site.get("mismatch") or ""),
+    }
+    return Item(str(site.get("site")), cells, _is_missing(site) or bool(site.get("mismatch")), site)
+
+
+def _ago(moment: Any, now: float) -> str:
+    age = _age(moment, now)
+    return age if age == MISSING else f"{age} ago"
+
+
+def _age(moment: Any, now: float) -> str:
+    return MISSING if _known(moment) is None else age_text(now - moment)
+
+
+def _number(value: Any) -> str:
+    return MISSING if _known(value) is None else f"{value:,.0f}"
+
+
+def _known(value: Any) -> float | None:
+    """Return a number; None if there is none. The files that a hub has written may be damaged."""
+    return float(value) if isinstance(value, int | float) and abs(value) < MOST_NUMBER else None
+
+
+def _time(seconds: Any) -> str:
+    """Return day and time, without the year."""
+    return moment_text(seconds, zone=False)[5:] or MISSING
+
+
+def alerts_heading(items: Sequence[Item]) -> str:
+    """Return how many alerts are open, closed and muted."""
+    opened = sum(item.is_urgent for item in items)
+    muted = sum(item.cells["state"] == "muted" for item in items)
+    return f"{counted(opened, 'open alert')}, {len(items) - opened - muted} closed, {muted} muted"

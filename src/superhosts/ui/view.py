@@ -1,0 +1,415 @@
+"""Everything that can be looked at, as plain objects that JSON can hold. Times are seconds since 1970.
+
+A view is put together from what a program has: the board of its last windows, a folder of sketches to ask, the file of
+its alerts, what a hub knows of its sites, how full its sketch is. What is missing is told in `can`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from superhosts import __version__
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Part, Window
+from superhosts.core.results import Selection
+from superhosts.core.text import counted
+from superhosts.core.units import SECOND
+from superhosts.errors import SuperhostsError, UsageError
+from superhosts.output.alerts.machine import Alert
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.report import Row, known_peers
+from superhosts.ui.board import Board, Point, Shown, name_of, reaches, shown_of
+from superhosts.ui.folder import BusyError, Contents, Past, Question, SketchFolder
+from superhosts.ui.metrics import PartState
+
+# Fills a board with the windows of saved sketches, the newest first, in the background.
+#
+# So the pages show the past after a restart, and of a folder alone. Each window is asked for by itself, and between two
+# the thread sleeps as long as the question took times `REST`: whoever counts packets on the same cores comes first.
+
+
+Annotate = Callable[[Sequence[Row]], Sequence[Row]]  # adds names to rows
+MOST_FILLED = 288  # windows, a day of five minutes each
+REST = 3.0
+AGAIN = 5.0  # seconds between two looks at a folder that grows
+
+
+class Filling:
+    """Asks the folder for windows that the board does not show."""
+
+    def __init__(
+        self,
+        board: Board,
+        folder: SketchFolder,
+        selection: Callable[[], Selection],
+        annotate: Annotate = lambda rows: rows,
+    ) -> None:
+        self.parts: Mapping[Part, PartState] = {}  # how full the sketch of the newest window is
+        self._board, self._folder, self._selection, self._annotate = board, folder, selection, annotate
+        self._left = 0  # windows that are still to be asked
+        self._asked: dict[Window, Contents] = {}  # what the folder had of each window when it was asked
+        self._failed: dict[Window, str] = {}  # windows that cannot be asked, and why
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not shown yet, and what cannot be shown."""
+        left = counted(self._left, "window of the folder is", "windows of the folder are")
+        return ([f"{left} still to be read."] if self._left else []) + self.failures()
+
+    def failures(self) -> list[str]:
+        """Return what cannot be shown, and why."""
+        found = []
+        failed = dict(self._failed)  # another thread adds to it
+        if failed:
+            found.append(f"{counted(len(failed), 'window')} cannot be shown: {failed[max(failed)].rstrip('.')}.")
+        if damaged := self._folder.damaged:
+            found.append(f"{counted(len(damaged), 'file is no sketch', 'files are no sketches')}: {damaged[0]}.")
+        if untimed := self._folder.untimed:
+            found.append(f"{counted(len(untimed), 'sketch has', 'sketches have')} no time: {untimed[0]}.")
+        return found
+
+    def start(
+        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
+    ) -> threading.Thread:
+        """Fill in a thread of its own until `stop`; `follow`: look for new sketches again and again.
+
+        What cannot be shown is said once, until it changes.
+        """
+
+        def run() -> None:
+            said: list[str] = []
+            while not stop.is_set():
+                try:
+                    all_asked = self.fill(stop, rest)
+                except Exception as error:  # Nobody sees what ends a thread.
+                    text = f"windows of {self._folder.folder} cannot be shown: {error!r}: please report this"
+                    say(Notice(text, "trouble", WARNING))
+                    return
+                if (failures := self.failures()) != said:
+                    self._board.touch()
+                    for text in failures:
+                        say(text)
+                    said = failures
+                if (all_asked and not follow) or stop.wait(AGAIN):
+                    return
+
+        thread = threading.Thread(target=run, name="views", daemon=True)
+        thread.start()
+        return thread
+
+    def fill(self, stop: threading.Event | None = None, rest: float = 0.0) -> bool:
+        """Ask for the newest windows that are not shown, and again for those whose files have changed.
+
+        Return False if some must be asked again, because others had the turn, or the memory.
+        """
+        shown = {each.window for each in self._board.windows()}
+        there = self._folder.contents()
+        newest = sorted(there, key=lambda window: (window.end, window.start), reverse=True)[:MOST_FILLED]
+        self._asked = {window: self._asked[window] for window in newest if window in self._asked}
+        self._failed = {window: self._failed[window] for window in newest if window in self._failed}
+        waiting = [
+            window
+            for window in newest
+            if self._asked.get(window) != there[window] and (window in self._asked or window not in shown)
+        ]
+        try:
+            for number, window in enumerate(waiting, 1):
+                started = time.monotonic()
+                self._left = len(waiting) - number
+                if self._ask(window, is_newest=window == newest[0]):
+                    self._asked[window] = there[window]
+                if stop is not None and stop.wait(rest * (time.monotonic() - started)):
+                    break
+        finally:
+            self._left = 0
+        return all(self._asked.get(window) == there[window] for window in waiting)
+
+    def _ask(self, window: Window, *, is_newest: bool) -> bool:
+        """Ask for one window, and show it. Return False if it must be asked again."""
+        try:
+            question = Question(self._selection(), window.start, window.end, exactly=True)
+            answer = self._folder.ask(question, patience=60.0, longest=math.inf)
+        except (SuperhostsError, OSError, MemoryError) as error:
+            self._failed[window] = str(error) or "too little memory"
+            return not isinstance(error, BusyError | MemoryError)
+        self._failed.pop(window, None)
+        if is_newest:
+            self.parts = answer.parts
+        found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
+        self._board.put(found._replace(window=window, sites=answer.sites))
+        return True
+
+
+Json = dict[str, Any]
+CLOSED_ALERTS = 200  # that are listed
+MOST_ANSWERED = 10_000  # rows of an answer
+NEAR = 50  # rows around the median that say how exact the numbers are
+LIVE_WINDOWS, LIVE_SECONDS = (
+    3,
+    300.0,
+)  # after so many lengths of it, but not sooner, the newest window is not live any more
+
+
+@dataclass
+class View:
+    """What a program shows. Any thread may ask; every method returns plain objects."""
+
+    title: str  # "hub fra", "archive /var/lib/…"
+    board: Board
+    selection: Callable[[], Selection]  # which hosts are reported
+    is_live: bool = False  # windows are added while it runs
+    folder: SketchFolder | None = None
+    alerts: AlertStore | None = None
+    sites: Callable[[], list[Json]] | None = None  # what a hub knows of each site
+    parts: Callable[[], Mapping[Part, PartState]] | None = None  # how full the sketch of the last window was
+    annotate: Annotate = lambda rows: rows
+    clock: Callable[[], float] = time.time
+    _filling: Filling | None = field(default=None, init=False)
+
+    def start_filling(
+        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
+    ) -> None:
+        """Show the windows of the folder, too, until `stop`, with those that come if it is to `follow`."""
+        if self.folder is not None:
+            self._filling = Filling(self.board, self.folder, self.selection, self.annotate)
+            self._filling.start(stop, say, follow=follow, rest=rest)
+
+    @property
+    def can(self) -> dict[str, bool]:
+        """What this view can answer."""
+        return {
+            "ask": self.folder is not None,
+            "sites": self.sites is not None,
+            "alerts": self.alerts is not None,
+            "parts": self.parts is not None or self._filling is not None,
+        }
+
+    def summary(self) -> Json:
+        """Return what it is, and its newest window without rows."""
+        newest, selection, state, now = self.board.newest, self.selection(), self.state(), self.clock()
+        return {
+            "title": self.title,
+            "version": __version__,
+            "live": state["live_until"] > now,
+            "can": self.can,
+            **state,
+            "now": now,
+            "threshold": selection.threshold,
+            "top": selection.top,
+            "askable": [] if self.folder is None else self.folder.sites(),
+            "newest": None if newest is None else _heading(newest),
+        }
+
+    def state(self) -> Json:
+        """Return what all viewers hear after each change: a number, how long it is live, and what is not shown."""
+        reading = [] if self._filling is None else self._filling.notes
+        return {"changed": self.board.version, "live_until": self._live_until(), "reading": reading}
+
+    def _live_until(self) -> float:
+        """Return until when the newest window is live; 0: it is not, as no windows are added or it is of the future."""
+        newest = self.board.newest
+        if not self.is_live or newest is None or newest.window.start > self.clock() * SECOND:
+            return 0.0
+        start, end = newest.window.start / SECOND, newest.window.end / SECOND
+        return end + max(LIVE_WINDOWS * (end - start), LIVE_SECONDS)
+
+    def windows(self) -> list[Json]:
+        """Return the windows that are known, the oldest first, with their largest hosts."""
+        return [_heading(shown) for shown in self.board.windows()]
+
+    def window(self, start: float | None = None, end: float | None = None) -> Json:
+        """Return one window with its rows: the newest, if none is named. Rows of older ones have fewer fields."""
+        shown = self._find(start, end)
+        if shown is None:
+            raise UsageError("this window is not known here")
+        rows = [*shown.rows] if shown.rows else [_short_row(shown, point) for point in shown.points]
+        return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points}
+
+    def _find(self, start: float | None, end: float | None) -> Shown | None:
+        if start is None:
+            return self.board.newest
+        for shown in reversed(self.board.windows()):
+            seconds = _span(shown.window)
+            if seconds["start"] == start and end in (None, seconds["end"]):
+                return shown
+        return None
+
+    def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
+        """Return one host: its newest row, and its peers in each window that was reported or can be asked.
+
+        `reported` of a point: True where it was one of the super hosts, or of the largest hosts if no threshold was
+        asked for; None where the rows of that window are not kept, or not all of them.
+        """
+        threshold = self.selection().threshold
+        windows = [shown for shown in self.board.windows() if shown.window.is_timed]
+        points = [
+            _span(shown.window) | _numbers(point) | {"reported": reaches(point.peers, shown.threshold or threshold)}
+            for shown in windows
+            for point in shown.points
+            if point.host == host
+        ]
+        past = None
+        if self.folder is not None:
+            past = self.folder.past(host, Question(self.selection(), _nanoseconds(start), _nanoseconds(end)))
+            whole = {shown.window for shown in windows if shown.hosts <= len(shown.points)}
+            points += _unreported(past, points, whole)
+        newest = self.board.newest
+        rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
+        alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
+        return {
+            "host": host,
+            "threshold": threshold,
+            "name": next((name_of(row) for row in rows), ""),
+            "rows": rows,
+            "points": sorted(points, key=lambda point: (point["start"], point["end"])),
+            "asked": past is not None and bool(past.sightings or past.failed),
+            "notes": [] if past is None else _notes(past),
+            "alerts": [_alert(alert) for alert in alerts],
+        }
+
+    def ask(self, question: Question) -> Json:
+        """Return the hosts of saved sketches: another threshold, a longer time, other sites."""
+        if self.folder is None:
+            raise UsageError("no saved sketches to ask: --archive DIR, or --save DIR, keeps them")
+        answer = self.folder.ask(question)
+        report = answer.report
+        return {
+            **_span(report.window or Window(0, 0)),
+            "title": report.title,
+            "notes": list(report.notes),
+            "hosts": len(report.rows),
+            "rows": list(self.annotate(report.rows[:MOST_ANSWERED])),
+            "sketches": answer.sketches,
+            "sites": list(answer.sites),
+            "seconds": answer.seconds,
+        }
+
+    def list_alerts(self) -> Json:
+        """Return the open alerts, the last closed ones, and what is muted."""
+        if self.alerts is None:
+            return {"alerts": [], "muted": []}
+        found = [*self.alerts.alerts(is_open=True), *self.alerts.alerts(is_open=False, most=CLOSED_ALERTS)]
+        return {"alerts": [_alert(alert) for alert in found], "muted": self.alerts.muted()}
+
+    def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
+        """Want no alerts of a host or prefix for some time; for one rule, or for all if it is empty."""
+        if self.alerts is None:
+            raise UsageError("no alerts are kept here: --alerts FILE keeps them")
+        self.alerts.mute(host, rule, time.time() + seconds, why)
+
+    def unmute(self, host: str, rule: str) -> bool:
+        """Want alerts again; False if none were muted."""
+        return self.alerts is not None and self.alerts.unmute(host, rule)
+
+    def list_sites(self) -> list[Json]:
+        """Return what a hub knows of each site."""
+        return [] if self.sites is None else self.sites()
+
+    def sketch(self) -> Json:
+        """Return how full the last sketch was, and how wide the intervals of its hosts are."""
+        parts = {} if self.parts is None else self.parts()
+        if not parts and self._filling is not None:
+            parts = self._filling.parts
+        newest = self.board.newest
+        return {
+            "parts": [
+                {"family": part.family, "side": part.side, "direction": part.direction, **state._asdict()}
+                for part, state in parts.items()
+            ],
+            "accuracy": accuracy(newest.rows) if newest else None,
+        }
+
+
+def accuracy(rows: Sequence[Row]) -> Json | None:
+    """Return how exact the numbers of a window are: half the width of the intervals of typical rows, as a share."""
+    numbers = [row for row in rows if row["peers"] and row["peers_high"] is not None]
+    estimates = [row for row in numbers if row["peers_low"] < row["peers_high"]]
+    measured = sorted(estimates or numbers, key=known_peers)
+    middle = len(measured) // 2
+    near = measured[max(middle - NEAR // 2, 0) : middle + NEAR // 2 + 1]
+    if not near:
+        return None
+    widths = [(row["peers_high"] - row["peers_low"]) / 2 / row["peers"] for row in near]
+    return {"peers": round(statistics.median(map(known_peers, near))), "share": statistics.median(widths)}
+
+
+def _unreported(past: Past, points: Sequence[Json], whole: Set[Window]) -> Iterator[Json]:
+    """Yield a host's points of saved sketches, but those that were reported. All rows of `whole` windows are known."""
+    names = ("start", "end", "side", "direction")
+    known = {tuple(point[name] for name in names) for point in points}
+    for sighting in past.sightings:
+        for item in sighting.found:
+            point = _span(sighting.window) | {
+                "side": item.part.side,
+                "direction": item.part.direction,
+                "peers": item.peers,
+                "low": item.peers_low,
+                "high": item.peers_high,
+                "reported": False if sighting.window in whole else None,
+            }
+            if tuple(point[name] for name in names) not in known:
+                yield point
+
+
+def _notes(past: Past) -> list[str]:
+    found = []
+    if past.left_out:
+        left_out = counted(past.left_out, "older window was", "older windows were")
+        found.append(f"{left_out} not asked: it would take too long.")
+    if past.failed:
+        found.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
+    return found
+
+
+def _heading(shown: Shown) -> Json:
+    largest = shown.points[0] if shown.points else None
+    return {
+        **_span(shown.window),
+        "hosts": shown.hosts,
+        "super_hosts": shown.super_hosts,
+        "largest": None if largest is None else _numbers(largest) | {"host": largest.host, "name": largest.name},
+        "title": shown.title,
+        "notes": list(shown.notes),
+        "revision": shown.revision,
+        "sites": list(shown.sites),
+        "missing": list(shown.missing),
+    }
+
+
+def _span(window: Window) -> Json:
+    if not window.is_timed:
+        return {"start": None, "end": None}
+    return {"start": window.start / SECOND, "end": window.end / SECOND}
+
+
+def _numbers(point: Point) -> Json:
+    return {
+        "side": point.side,
+        "direction": point.direction,
+        "peers": point.peers,
+        "low": point.low,
+        "high": point.high,
+    }
+
+
+def _short_row(shown: Shown, point: Point) -> Row:
+    """Return what is kept of a row of an older window, with the names of rows."""
+    row: Row = {"host": point.host, "side": point.side, "direction": point.direction}
+    row |= {"peers": point.peers, "peers_low": point.low, "peers_high": point.high, "saturated": point.peers is None}
+    return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}
+
+
+def _alert(alert: Alert) -> Json:
+    """Return an alert with its times in seconds; `closed` is 0 while it is open."""
+    times = {name: getattr(alert, name) / SECOND for name in ("opened", "last", "peak_at", "closed")}
+    return {"id": alert.id, **alert.fields, **times}
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * SECOND)

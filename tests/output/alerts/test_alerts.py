@@ -1,0 +1,369 @@
+"""One scan is one alert and its growth: the state machine, its rules and lists, and its file."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superhosts.core.pairs import Window
+from superhosts.core.times import iso_time
+from superhosts.core.units import SECOND
+from superhosts.errors import InputError, UsageError
+from superhosts.output.alerts.machine import LEARNING, AlertMachine, Event, Past, Policy
+from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.report import Row
+
+NOON = 1_794_657_600  # 2026-11-14T12:00:00Z, a Saturday
+LENGTH = 300
+SCANNER, RESOLVER = "203.0.113.66", "10.0.0.53"
+
+
+def window(number: int, length: int = LENGTH, step: int = LENGTH) -> Window:
+    start = (NOON + number * step) * SECOND
+    return Window(start, start + length * SECOND)
+
+
+def row(host: str | int = SCANNER, peers: int = 2000, **others: Any) -> Row:
+    plain = {"host": host, "family": 6 if ":" in str(host) else 4, "side": "inner", "direction": "any"}
+    return plain | {"peers": peers, "peers_low": peers - 50, "peers_high": peers + 50, "saturated": False} | others
+
+
+def run(machine: AlertMachine, windows: Iterable[Iterable[Row]]) -> list[Event]:
+    return [event for number, rows in enumerate(windows) for event in machine.take(window(number), list(rows))]
+
+
+def kinds(events: Iterable[Event]) -> list[str]:
+    return [event["event"] for event in events]
+
+
+def machine_of(*rules: Rule, **policy: Any) -> AlertMachine:
+    return AlertMachine(Policy(rules or (Rule(threshold=1000),), **policy))
+
+
+def test_a_scan_of_an_hour_is_one_alert_that_grows_and_is_closed() -> None:
+    scan = [[row(peers=1500)], [row(peers=2500)], *[[row(peers=4100)]] * 10, [], [], []]
+    events = run(machine_of(), scan)
+    assert kinds(events) == ["opened", "grown", "grown", "closed"]
+    assert len({event["alert"] for event in events}) == 1
+    assert [event["peers"] for event in events] == [1500, 2500, 4100, 4100]
+    closed = events[-1]
+    assert closed["reason"] == "quiet"
+    assert (closed["peak"], closed["windows"]) == (4100, 12)
+    assert (closed["since"], closed["until"]) == (iso_time(window(0).start), iso_time(window(11).end))
+
+
+def test_a_scan_that_pauses_every_third_window_is_one_alert() -> None:
+    events = run(machine_of(), ([] if number % 3 == 2 else [row()] for number in range(24)))
+    assert kinds(events) == ["opened"]
+
+
+def test_what_varies_around_the_threshold_does_not_flap() -> None:
+    events = run(machine_of(), ([row(peers=peers)] for peers in [1001, 990, 820, 1020, 805, 999, 1001] * 5))
+    assert kinds(events) == ["opened"]
+    assert kinds(run(machine_of(), [[row(peers=999)]] * 5)) == []
+
+
+def test_a_host_below_the_share_that_keeps_is_quiet() -> None:
+    assert kinds(run(machine_of(), [[row(peers=1000)], [row(peers=799)], [row(peers=799)]])) == ["opened", "closed"]
+    assert kinds(run(machine_of(), [[row(peers=1000)], [row(peers=800)], [row(peers=800)]])) == ["opened"]
+
+
+def test_sliding_windows_are_quiet_by_their_length() -> None:
+    machine, events = machine_of(), []
+    for number in range(40):
+        rows = [row()] if number < 10 else []
+        events += machine.take(window(number, step=30), rows)
+        if number < 29:
+            assert kinds(events) == ["opened"]
+    assert kinds(events) == ["opened", "closed"]
+
+
+def test_a_window_that_comes_late_opens_and_closes_nothing_else() -> None:
+    machine = machine_of()
+    machine.take(window(5), [row()])
+    (late,) = machine.take(window(2), [row("203.0.113.7", 9000)])
+    assert (late["event"], late["host"]) == ("opened", "203.0.113.7")
+    assert machine.latest == window(5).end
+    (grown,) = machine.take(window(4), [row(peers=5000)])
+    assert (grown["event"], grown["peers"], grown["peak"]) == ("grown", 2000, 5000)
+
+
+def test_rules_are_of_a_side_a_direction_and_what_is_counted() -> None:
+    rules = Rule("out", direction="unanswered", threshold=100), Rule("ports", counts="ports", threshold=50)
+    rows = [row(peers=5000), row("10.1.1.1", 200, direction="unanswered"), row("10.1.1.2", 60, counts="ports")]
+    events = run(machine_of(*rules), [rows])
+    assert [(event["rule"], event["host"]) for event in events] == [("out", "10.1.1.1"), ("ports", "10.1.1.2")]
+    assert machine_of(*rules).policy.least == 40
+
+
+def test_the_longest_prefix_has_the_threshold() -> None:
+    rule = Rule(threshold=1000, prefixes={"10.0.0.0/8": 100, "10.1.0.0/16": 5000, "2001:db8::/32": 10})
+    hosts = {"10.2.2.2": 100, "10.1.2.2": 4999, "192.0.2.1": 999, "2001:db8:1::/64": 10, "10.1.2.3:443": 5000}
+    events = run(machine_of(rule), [[row(host, peers) for host, peers in hosts.items()]])
+    assert {event["host"] for event in events} == {"10.2.2.2", "2001:db8:1::/64", "10.1.2.3:443"}
+
+
+def test_a_saturated_host_counts_by_its_lower_bound() -> None:
+    (event,) = run(
+        machine_of(), [[row() | {"peers": None, "peers_low": 150_000, "peers_high": None, "saturated": True}]]
+    )
+    assert (event["event"], event["peers"]) == ("opened", 150_000)
+
+
+def test_hosts_that_are_no_addresses() -> None:
+    machine = machine_of(prefixes_rule := Rule(prefixes={"10.0.0.0/8": 5}, threshold=1000))
+    assert prefixes_rule.least == 4
+    events = run(machine, [[row(-7, 1500, family=None), row("name", 1500, family=None)]])
+    assert {event["host"] for event in events} == {-7, "name"}
+    assert not any(event["act"] for event in events)
+
+
+# Allow-lists, mutes and what must never be acted upon
+
+
+def test_a_resolver_that_is_always_busy_is_muted_by_one_line() -> None:
+    machine = machine_of(allow=AllowList.of([f"{RESOLVER}  # our resolver"]))
+    assert run(machine, [[row(RESOLVER, 50_000)]] * 20) == []
+    assert machine.counters.allowed == 20
+
+
+def test_a_list_that_changes_acts_at_once_on_open_alerts() -> None:
+    machine = machine_of()
+    run(machine, [[row(RESOLVER), row()]])
+    events = machine.reload(Policy(machine.policy.rules, AllowList.of(["10.0.0.0/8"])))
+    assert [(event["event"], event["host"], event["reason"]) for event in events] == [("closed", RESOLVER, "allowed")]
+    assert [alert.host for alert in machine.alerts.values()] == [SCANNER]
+    (closed,) = machine.reload(Policy((Rule("other"),)))
+    assert closed["reason"] == "rule removed"
+
+
+def test_an_entry_for_one_rule_leaves_the_others() -> None:
+    rules = Rule("a", threshold=1000), Rule("b", threshold=1000)
+    events = run(machine_of(*rules, allow=AllowList.of(["203.0.113.0/24 a"])), [[row()]])
+    assert [event["rule"] for event in events] == ["b"]
+
+
+def with_peers(*peers: str, pattern: str | None = None) -> Row:
+    return row() | {"pattern": pattern, "evidence": {"peers": list(peers)}}
+
+
+def test_hosts_that_talk_to_known_peers_alone_are_allowed() -> None:
+    allow = AllowList.of(["peers:198.51.100.0/24", "peers:2001:db8::/32", "peers:192.0.2.0/24 other"])
+    known, stranger = with_peers("198.51.100.7", "198.51.100.9", "2001:db8::1"), with_peers("198.51.100.7", "192.0.2.1")
+    assert run(machine_of(allow=allow), [[known]]) == []
+    assert [event["event"] for event in run(machine_of(allow=allow), [[stranger]])] == ["opened"]
+    assert [event["event"] for event in run(machine_of(allow=allow), [[with_peers()]])] == ["opened"]
+    assert [event["event"] for event in run(machine_of(allow=allow), [[row("198.51.100.7")]])] == ["opened"]
+    assert [event.get("reason") for event in run(machine_of(allow=allow), [[stranger], [known]])] == [None, "allowed"]
+
+
+def test_a_rule_may_be_about_a_pattern() -> None:
+    rule = Rule(threshold=1000, patterns=["horizontal scan", "prefix sweep"])
+    scan, server = (with_peers(pattern=each) for each in ("horizontal scan", "web server"))
+    assert run(machine_of(rule), [[server], [row()], [with_peers()]]) == []
+    events = run(machine_of(rule), [[server], [scan], [server], [scan]])
+    assert [(event["event"], event["pattern"]) for event in events] == [("opened", "horizontal scan")]
+    with pytest.raises(UsageError, match="rule many-peers: patterns 'sweep': each one of"):
+        Rule(patterns=["sweep"])
+
+
+@pytest.mark.parametrize("line", ["10.0.0.1 two words", "10.0.0.300", "10.0.0.1 Rule!", "peers:", "peers:x"])
+def test_wrong_lines_are_named(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line 2"):
+        AllowList.of(["10.0.0.1", line])
+    path = tmp_path / "allow.txt"
+    path.write_text(f"# comment\n{line}\n")
+    with pytest.raises(InputError, match=r"allow\.txt.*line 2"):
+        AllowList.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        AllowList.read(tmp_path / "missing")
+
+
+def test_nothing_is_done_against_ones_own_hosts_resolvers_and_root_servers() -> None:
+    machine = machine_of(never_act=never_act(["198.51.100.0/24"]))
+    hosts = {SCANNER: True, "198.51.100.7": False, "10.1.1.1": False, "8.8.8.8": False, "198.41.0.4": False}
+    events = run(machine, [[row(host) for host in hosts]])
+    assert {event["host"]: event["act"] for event in events} == hosts
+
+
+# Storms, hours, and a host's own past
+
+
+def test_a_storm_is_capped_and_the_rest_is_told_and_comes_later() -> None:
+    machine = machine_of(cap=3)
+    rows = [row(f"203.0.113.{number}", 1000 + number) for number in range(10)]
+    events = machine.take(window(0), rows)
+    assert kinds(events) == ["opened"] * 3 + ["storm"]
+    assert [event["host"] for event in events[:3]] == ["203.0.113.9", "203.0.113.8", "203.0.113.7"]
+    assert events[-1]["held_back"] == machine.counters.held_back == 7
+    assert kinds(machine.take(window(1), rows)) == ["opened"] * 3 + ["storm"]
+    assert len(machine.alerts) == 6
+
+
+@pytest.mark.parametrize(
+    ("hours", "moment", "inside"),
+    [
+        ("08:00-18:00", NOON, True),
+        ("mon-fri 08:00-18:00", NOON, False),  # a Saturday
+        ("sat-mon 08:00-18:00", NOON, True),
+        ("22:00-06:00", NOON, False),
+        ("fri 22:00-13:00", NOON, True),  # since Friday evening
+        ("sat 22:00-13:00", NOON, False),
+        ("12:00-12:01", NOON + 59, True),
+        ("12:00-12:01", NOON + 60, False),
+    ],
+)
+def test_hours(hours: str, moment: int, inside: bool) -> None:
+    assert Hours.parse(hours).include(moment) == inside
+
+
+def test_hours_of_a_zone_and_wrong_ones() -> None:
+    assert Hours.parse("13:00-14:00", "Europe/Berlin").include(NOON)
+    for wrong in ("8-18", "mon-fry 08:00-18:00", "25:00-26:00", ""):
+        with pytest.raises(UsageError, match="hours"):
+            Hours.parse(wrong)
+    with pytest.raises(UsageError, match="zone"):
+        Hours.parse("08:00-18:00", "Europe/Nowhere")
+    machine = machine_of(Rule(threshold=1000, hours=Hours.parse("00:00-06:00")))
+    assert run(machine, [[row()]]) == []
+
+
+def test_against_the_hosts_own_past() -> None:
+    machine = machine_of(Rule(threshold=1000, times_usual=5))
+    busy = [[row(RESOLVER, 3000)]] * 20
+    assert run(machine, busy) == []
+    assert kinds(machine.take(window(20), [row(RESOLVER, 14_999), row(SCANNER, 999)])) == []
+    events = machine.take(window(21), [row(RESOLVER, 15_001), row(SCANNER, 1001)])
+    assert {(event["event"], event["host"]) for event in events} == {("opened", RESOLVER), ("opened", SCANNER)}
+    assert events[0]["threshold"] == 15_000
+
+
+def test_nothing_is_usual_before_some_windows() -> None:
+    machine = machine_of(Rule(threshold=1000, times_usual=2))
+    assert run(machine, [[row(peers=50_000)]] * LEARNING) == []
+
+
+def test_the_past_is_bounded() -> None:
+    past = Past(hosts=100)
+    for number in range(50):
+        for host in range(10):
+            past.note(f"{number}-{host}", 1000)
+        past.note("always", number)
+        past.next_window()
+    assert len(past) == 100
+    assert past.usual("always") == 43.5  # of 38 to 49
+    assert past.usual("0-0") == 0
+    again = Past(windows=past.windows)
+    again.restore([("always", past.stored("always"))])
+    assert again.usual("always") == 43.5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"side": "left"}, "one of inner, outer"),
+        ({"direction": "up"}, "one of any"),
+        ({"threshold": 0}, "threshold"),
+        ({"threshold": float("nan")}, "threshold"),
+        ({"grown": 1.0}, "grown"),
+        ({"quiet": 0}, "quiet"),
+        ({"name": "a rule"}, "a name has"),
+        ({"prefixes": {"10.0.0.0/99": 5}}, "neither an address nor a prefix"),
+        ({"prefixes": {"10.0.0.0/8": 0}}, "must be at least 1"),
+    ],
+)
+def test_rules_that_make_no_sense(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Rule(**wrong)
+
+
+# The file
+
+
+def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole = [[row(peers=1500)], [row(peers=2500)], [], [row(peers=2600)], [], [], [row(peers=1500)]]
+    expected, told = run(machine_of(Rule(threshold=1000, times_usual=1)), [*[[row("10.9.9.9")]] * 8, *whole]), []
+    path = tmp_path / "alerts.sqlite"
+    for number, rows in enumerate([*[[row("10.9.9.9")]] * 8, *whole]):
+        store = AlertStore(path)
+        machine = store.machine(Policy((Rule(threshold=1000, times_usual=1),)))
+        told += store.take(machine, window(number), rows)
+        store.close()
+    assert told == expected
+    assert "opened" in kinds(told)
+
+
+def test_events_wait_until_they_are_handed_on(tmp_path: Path) -> None:
+    store = AlertStore(tmp_path / "alerts.sqlite")
+    machine = store.machine(Policy((Rule(threshold=1000),)))
+    store.take(machine, window(0), [row()])
+    store.take(machine, window(1), [row(peers=9000)])
+    store.close()
+    store = AlertStore(tmp_path / "alerts.sqlite")
+    first, second = store.waiting()
+    assert [first[1]["event"], second[1]["event"]] == ["opened", "grown"]
+    store.handed_on(first[0])
+    assert [number for number, _ in store.waiting()] == [second[0]]
+    store.handed_on(second[0])
+    assert store.waiting() == []
+
+
+def test_mutes_of_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.sqlite"
+    store, other = AlertStore(path), AlertStore(path)
+    machine = store.machine(Policy((Rule(threshold=1000),)))
+    store.take(machine, window(0), [row(), row(RESOLVER)])
+    other.mute("10.0.0.0/24", "", time.time() + 600, "known")
+    other.mute(SCANNER, "", time.time() - 1)  # over
+    (closed,) = store.reload(machine, machine.policy)
+    assert (closed["host"], closed["reason"]) == (RESOLVER, "muted")
+    assert [alert.host for alert in other.alerts(is_open=True)] == [SCANNER]
+    assert [alert.host for alert in other.alerts(is_open=False)] == [RESOLVER]
+    assert other.unmute("10.0.0.0/24", "")
+    assert not other.unmute("10.0.0.0/24", "")
+
+
+def test_what_is_no_file_of_alerts(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.sqlite"
+    path.write_bytes(b"no database at all, but long enough to be taken for one" * 100)
+    with pytest.raises(InputError, match="not a file of alerts"):
+        AlertStore(path)
+    with pytest.raises(InputError, match="no alerts are kept"):
+        AlertStore(tmp_path / "missing", must_exist=True)
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from output.alerts.test_alerts import Policy, Rule, AlertStore, row, window
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = AlertStore(Path(sys.argv[1]))
+machine = store.machine(Policy((Rule(threshold=1000),)))
+def limit(size): resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+limit(4096)
+hosts = [row(f"203.0.113.{n}") for n in range(90)]
+assert len(store.take(machine, window(0), hosts)) == 90
+assert store.trouble, "the disk was full"
+limit(resource.RLIM_INFINITY)
+store.take(machine, window(1), hosts)
+assert not store.trouble
+assert len(store.waiting()) == 90 and len(store.alerts()) == 90
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_delays_what_is_told_and_loses_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path / "alerts.sqlite"), str(Path(__file__).parents[2])]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY or os.getuid() == 0
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stderr

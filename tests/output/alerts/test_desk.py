@@ -1,0 +1,219 @@
+"""Alerts as a user gets them: a run that makes them, the commands that look at them, and receivers that fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from first_hour.office import FOLDER
+from output.alerts.test_alerts import row, window
+from superhosts.cli._alerting import check_threshold, policy_of
+from superhosts.cli._options import AlertOptions
+from superhosts.core.pairs import Window
+from superhosts.core.results import Selection
+from superhosts.errors import InputError, OutputError
+from superhosts.output.alerts.machine import AlertMachine, Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertDesk, AlertStore
+from superhosts.output.destination import Destination
+from superhosts.output.report import Report
+
+OFFICE = FOLDER / "office.pcap.gz"
+
+
+def scanned(run: Run, folder: Path, *words: object) -> list[dict[str, object]]:
+    """Scan the office for alerts; return what was told."""
+    told = folder / "told.jsonl"
+    given = ("--inner", "private", "--window", "2m", "--alerts", folder / "alerts.sqlite", "--alert-to", told)
+    ended = run("scan", OFFICE, FOLDER / "rotated", *given, *words)
+    assert ended.status == 0, ended.err
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(run: Run, tmp_path: Path) -> None:
+    told = scanned(run, tmp_path)
+    assert [(each["event"], each["host"]) for each in told] == [
+        ("opened", "10.20.0.80"),
+        ("opened", "10.20.4.17"),
+        ("closed", "10.20.0.80"),
+        ("closed", "10.20.4.17"),
+    ]
+    file = tmp_path / "alerts.sqlite"
+    assert "no open alerts" in run("alerts", "list", file).err
+    listed = run("alerts", "list", file, "--all").out
+    states = [(line.split()[2], line.split()[-1]) for line in listed.splitlines()[1:]]
+    assert states == [("10.20.0.80", "closed"), ("10.20.4.17", "closed")]
+    shown = json.loads(run("alerts", "show", file, "10.20.0.80", "--json").out)
+    assert (shown["peak"], shown["opened"], shown["alert"]) == (2600, "2026-03-02T09:06:00Z", told[0]["alert"])
+    assert run("alerts", "show", file, told[0]["alert"]).out.startswith("alert")
+    assert len(run("alerts", "export", file).out.splitlines()) == 2
+    missing = run("alerts", "show", file, "192.0.2.1")
+    assert missing.status == 2
+    assert "192.0.2.1" in missing.err
+    assert run("alerts", "list", tmp_path / "missing").status == 3
+
+
+def test_rules_of_the_configuration_and_hosts_that_are_allowed(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "superhosts.toml"
+    config.write_text("[[rule]]\nname = 'small'\nthreshold = 250\nprefixes = { '10.20.0.0/24' = 2000 }\n")
+    told = scanned(run, tmp_path, "--config", config, "--allow", "10.20.0.80")
+    assert {(each["rule"], each["host"]) for each in told} == {("small", "10.20.4.17")}
+    assert [each["event"] for each in told].count("opened") == 1
+
+
+def test_the_threshold_is_that_of_the_rule_and_both_are_said(run: Run, tmp_path: Path) -> None:
+    asked = ("scan", FOLDER / "services.pcap.gz", "--json", "--alerts")
+    usual = run(*asked, tmp_path / "usual.sqlite", "--inner", "private")
+    assert "alerts are opened by many-peers: inner hosts with 1,024 peers or more" in usual.err
+    lower = run(*asked, tmp_path / "lower.sqlite", "--inner", "private", "--threshold", "300")
+    assert "alerts are opened by many-peers: inner hosts with 300 peers or more" in lower.err
+    assert {each["peers"] for each in run("alerts", "export", tmp_path / "lower.sqlite").rows} == {300, 701}
+    config = tmp_path / "superhosts.toml"
+    config.write_text(
+        "[[rule]]\nname = 'few'\ndirection = 'out'\nthreshold = 50\nprefixes = { '10.20.0.0/24' = 700 }\n"
+    )
+    given = ("--threshold", "30", "--direction", "out", "--inner", "private", "--config", config)
+    ruled = run(*asked, tmp_path / "ruled.sqlite", *given)
+    assert "few: inner hosts with 50 peers or more, 700 in 10.20.0.0/24, direction out" in ruled.err
+    for threshold in (1, 43, 81, 1024.5):  # its own rule's threshold, however 80 % of it are rounded
+        check_threshold(policy_of(AlertOptions(), None, threshold=float(threshold)), Selection(float(threshold)))
+    quiet = run(*asked, tmp_path / "quiet.sqlite", "--quiet")
+    assert "alerts are opened" not in quiet.err
+
+
+def test_open_alerts_are_listed_first_and_those_with_the_most_peers(run: Run, tmp_path: Path) -> None:
+    store = AlertStore(tmp_path / "alerts.sqlite")
+    machine = store.machine(Policy((Rule(threshold=1000),)))
+    store.take(machine, window(0), [row("10.0.0.1", 9000), row("10.0.0.4", 3000), row("10.0.0.5", 1500)])
+    store.mute("10.0.0.4", "", time.time() + 600)
+    for number in (1, 2):
+        store.take(machine, window(number), [row(f"10.1.0.{each}", 1000 * each) for each in (2, 5, 3)])
+    store.close()
+    lines = [line.split() for line in run("alerts", "list", tmp_path / "alerts.sqlite", "--all").out.splitlines()[1:]]
+    assert [(line[2], " ".join(line[8:])) for line in lines] == [
+        *((f"10.1.0.{each}", "open") for each in (5, 3, 2)),
+        ("10.0.0.1", "closed"),
+        ("10.0.0.4", "closed: muted"),
+        ("10.0.0.5", "closed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--alert-to", "x.jsonl"], "--alert-to needs --alerts FILE"),
+        (
+            ["--alerts", "a.sqlite", "--threshold", "5000", "--config", "rule.toml"],
+            "a rule of alerts begins at 250 peers",
+        ),
+        (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
+        (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
+        (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),
+        (["--alerts", "a.sqlite", "--alert-cap", "0"], "at least 1"),
+    ],
+)
+def test_wrong_options(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
+    given = [str(tmp_path / word) if word in ("a.sqlite", "rule.toml") else word for word in words]
+    ended = run("scan", OFFICE, *given)
+    assert ended.status == 2
+    assert said in ended.err
+
+
+def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "alerts.sqlite"
+    assert "no alerts are kept here" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert not file.exists()
+    said = run("alerts", "mute", file, "10.20.0.0/16", "--for", "1h").err  # no run has made the file yet
+    assert "muted until" in said
+    assert f"{file} is new, for a run with --alerts {file}" in said
+    assert "is new" not in run("alerts", "mute", file, "10.20.0.0/16", "--for", "2h").err
+    assert scanned(run, tmp_path) == []
+    assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
+    assert run("alerts", "mute", file, "nobody").status == 2
+    misnamed = run("alerts", "mute", file, "10.20.0.1", "--rule", "A Rule")
+    assert misnamed.status == 2
+    assert "rule 'A Rule'" in misnamed.err
+
+
+class Receiver(Destination):
+    """A destination that fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("receiver")
+        self.fails = False
+        self.got: list[str] = []
+
+    def _write(self, report: Report) -> None:
+        if self.fails:
+            raise OutputError("nobody listens")
+        self.got += [each["event"] for each in report.rows]
+
+
+def test_a_receiver_that_fails_delays_neither_detection_nor_loses_an_alert(tmp_path: Path) -> None:
+    receiver, said = Receiver(), list[str]()
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy((Rule(threshold=1000),)), [receiver], said.append)
+    receiver.fails = True
+    desk.write(Report(rows=[row()], window=window(0)))
+    desk.write(Report(rows=[row(peers=5000)], window=window(1)))
+    assert desk.status()["waiting"] == 2
+    assert said == ["ALERTS WAIT: nobody listens"]
+    receiver.fails = False
+    desk.write(Report(rows=[row(peers=5000)], window=window(2)))
+    assert receiver.got == ["opened", "grown"]
+    assert desk.status()["waiting"] == 0
+    assert desk.status()["open"] == 1
+    desk.reload(Policy((Rule("other"),)))
+    assert receiver.got[-1] == "closed"
+    desk.close()
+
+
+def test_rows_without_times_make_no_alerts_and_it_is_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy(), [], said.append)
+    for span in (None, Window(0, 0)):
+        desk.write(Report(rows=[row()], window=span))
+    assert len(said) == 1
+    assert desk.status()["open"] == 0
+    desk.close()
+
+
+def test_rules_about_patterns_need_evidence(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "superhosts.toml"
+    config.write_text('[[rule]]\nname = "scans"\npatterns = ["horizontal scan"]\n')
+    asked = (
+        "scan",
+        "synth:flows=2000,packets=4000,super_hosts=1",
+        "--quiet",
+        "--config",
+        config,
+        "--alerts",
+        tmp_path / "a.sqlite",
+    )
+    refused = run(*asked)
+    assert (refused.status, "rule scans: patterns need --evidence" in refused.err) == (2, True)
+    assert run(*asked, "--evidence").status == 0
+    config.write_text('[[rule]]\npatterns = "horizontal scan"\n')
+    wrong = run(*asked, "--evidence")
+    assert wrong.status == 2
+    assert 'must be a list of patterns: ["horizontal scan"]' in wrong.err
+
+
+def test_hosts_to_be_spared_may_stand_in_a_file(tmp_path: Path) -> None:
+    spared = tmp_path / "spared.txt"
+    spared.write_text("203.0.113.0/24  # partners\n")
+    policy = policy_of(AlertOptions(never_act=[f"@{spared}", "198.51.100.7"]), None)
+    events = AlertMachine(policy).take(window(0), [row("203.0.113.9"), row("198.51.100.7"), row("192.0.2.1")])
+    assert {event["host"]: event["act"] for event in events} == {
+        "203.0.113.9": False,
+        "198.51.100.7": False,
+        "192.0.2.1": True,
+    }
+    missing = AlertOptions(never_act=["@/none/here"])
+    with pytest.raises(InputError, match="cannot be read"):
+        policy_of(missing, None)

@@ -1,0 +1,353 @@
+"""The life of an alert as the outside hears it: opened, grown, open, closed, by the rules of each destination."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.policy
+import importlib.util
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from needs import needed
+from output.alerts.test_alerts import row, window
+from output.test_senders import asked, make_hook, nats_server
+from processes import free_port
+from receivers import Receiver
+from superhosts.core.units import SECOND
+from superhosts.output.alerts.machine import Alert, AlertMachine, Policy
+from superhosts.output.alerts.rules import Rule, never_act
+from superhosts.output.alerts.store import AlertDesk, AlertStore
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import RunKind
+from superhosts.output.records import make_record
+from superhosts.output.registry import OutputOptions, open_each
+from superhosts.output.report import Report, Row
+from waiting import DEADLINE, wait_for
+
+SCANNER, OURS = "203.0.113.9", "10.0.0.80"  # nothing may be done against the second one
+SWEEP = {"pattern": "prefix sweep", "evidence": {"ports": [{"port": "tcp/445", "at": "peer", "share": 0.98}]}}
+OPENED = "has 1,500 peers (threshold 1,024), prefix sweep on tcp/445, since 12:00 UTC"
+GROWN = "has 3,500 peers (threshold 1,024), prefix sweep on tcp/445, since 12:00 UTC"
+CLOSED = "after 15 min, peak 3,500"
+SENTENCES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
+SENTENCES.append(f"CLOSED many-peers: {SCANNER} {CLOSED}")
+
+
+def windows(*hosts: str) -> Iterator[list[Row]]:
+    """Yield the rows of a life: opened, grown, open, and two windows without the host."""
+    for peers in (1500, 3500, 2500):
+        yield [row(host, peers, **SWEEP) for host in hosts]
+    yield from ([], [])
+
+
+@contextlib.contextmanager
+def desk_of(store: Path, addresses: Sequence[str], policy: Policy | None = None) -> Iterator[AlertDesk]:
+    delivery = DeliveryOptions(site="ams", wait=DEADLINE)
+    receivers = open_each(OutputOptions(outputs=addresses, delivery=delivery), RunKind(endless=True))
+    desk = AlertDesk(AlertStore(store), policy or Policy(never_act=never_act()), receivers, print)
+    try:
+        yield desk
+    finally:
+        desk.close()
+
+
+def live(folder: Path, *addresses: str, hosts: Sequence[str] = (SCANNER,), policy: Policy | None = None) -> None:
+    """Send the whole life of alerts, one window after the other, and wait until everything was delivered."""
+    with desk_of(folder / f"{time.monotonic_ns()}.sqlite", addresses, policy) as desk:
+        for number, rows in enumerate(windows(*hosts)):
+            desk.write(Report(rows=rows, window=window(number)))
+
+
+def calls(folder: Path, options: str = "", **others: Any) -> list[list[str]]:
+    out = folder / f"calls-{time.monotonic_ns()}"
+    live(folder, make_hook(folder, f'echo "$@" >> {out}', "cat > /dev/null") + options, **others)
+    return [line.split() for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def test_a_program_bans_once_and_frees_the_host_and_never_bans_our_own(tmp_path: Path) -> None:
+    both = (OURS, SCANNER)
+    assert calls(tmp_path, hosts=both) == [[SCANNER, "any", "1500", "ban"], [SCANNER, "any", "2500", "unban"]]
+    assert [each[3] for each in calls(tmp_path, "?action=drop")] == ["drop", "unban"]
+    told = [(each[0], each[3]) for each in calls(tmp_path, "?events=all", hosts=both)]
+    assert [action for host, action in told if host == SCANNER] == ["ban", "grown", "unban"]
+    assert [action for host, action in told if host == OURS] == ["opened", "grown", "closed"]
+    storm = Policy((Rule(),), cap=1, never_act=never_act())
+    assert {each[0] for each in calls(tmp_path, hosts=(SCANNER, "198.51.100.1"), policy=storm)} <= {
+        SCANNER,
+        "198.51.100.1",
+    }
+
+
+def test_a_host_stays_banned_until_its_last_alert_is_closed() -> None:
+    both = AlertMachine(Policy((Rule("first", quiet=1), Rule("second", quiet=3)), never_act=never_act()))
+    events = [event for number, rows in enumerate(windows(SCANNER)) for event in both.take(window(number), rows)]
+    events += both.take(window(5), [])
+    assert [(each["rule"], each["act"]) for each in events if each["event"] == "closed"] == [
+        ("first", False),
+        ("second", True),
+    ]
+
+
+def test_a_host_that_was_banned_is_freed_also_if_nothing_may_be_done_against_it_now() -> None:
+    machine = AlertMachine(Policy(never_act=never_act()))
+    (opened,) = machine.take(window(0), [row(SCANNER, 1500)])
+    machine.reload(Policy(never_act=never_act([SCANNER])))
+    (grown,) = machine.take(window(1), [row(SCANNER, 3500)])
+    (closed,) = machine.reload(Policy((Rule("other"),), never_act=never_act([SCANNER])))
+    assert [each["act"] for each in (opened, grown, closed)] == [True, False, True]
+
+
+def test_sentences_of_other_kinds() -> None:
+    rule = Rule("ports", direction="out", counts="ports", threshold=100.5)
+    machine = AlertMachine(Policy((rule,), never_act=never_act(), cap=1))
+    many = row(SCANNER, direction="out", counts="ports", label="lab", peers=0) | {"peers": None, "peers_low": 900}
+    opened, storm = machine.take(window(0), [many, {**many, "host": OURS}])
+    said = "OPENED ports: 203.0.113.9 (lab) has at least 900 ports (threshold 100.5), direction out, since 12:00 UTC"
+    assert opened["text"] == said
+    assert storm["text"] == "STORM: 1 more host has reached a threshold; at most 1 alert is opened in a window"
+    (closed,) = machine.reload(Policy((Rule("other"),)))
+    assert closed["text"] == "CLOSED ports: 203.0.113.9 (lab) after 5 min, peak 900 (rule removed)"
+    for seconds, span in ((45, "45 s"), (60, "1 min"), (7500, "2 h 5 min"), (86400, "1 d"), (97200, "1 d 3 h")):
+        alert = Alert("r", "h", 4, "inner", "any", "hosts", 10, 0, seconds * SECOND, reason="quiet")
+        assert alert.event("closed", act=True)["text"] == f"CLOSED r: h after {span}, peak 0"
+    assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC")
+
+
+def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("R0UT1NG")
+    with Receiver(tmp_path, "http") as receiver:
+        place = f"127.0.0.1:{receiver.port}"
+        addresses = [f"webhook+http://{place}/{name}?template={name}" for name in ("json", "slack", "teams")]
+        addresses.append(f"webhook+http://{place}/pagerduty?template=pagerduty&routing-key-file={tmp_path / 'key'}")
+        addresses.append(f"alertmanager+http://{place}/am?resolve-after=1h")
+        if importlib.util.find_spec("apprise"):
+            addresses.append(f"apprise:json://{place}/apprise")
+        live(tmp_path, *addresses)
+        got: dict[str, list[Any]] = {}
+        for each in receiver.got:
+            got.setdefault(each["path"].split("/")[1].split("?")[0], []).append(json.loads(each["body"]))
+
+    assert [each["heading"] for each in got["json"]] == ["1 opened", "1 grown", "1 closed"]
+    records = [each["records"][0] for each in got["json"]]
+    assert [each["text"] for each in records] == SENTENCES
+    assert [(each["kind"], each["event"], each["act"]) for each in records] == [
+        ("alert", "opened", True),
+        ("alert", "grown", True),
+        ("alert", "closed", True),
+    ]
+    assert len({each["alert"] for each in records}) == 1
+    assert (records[2]["closed"], records[2]["until"]) == ("2026-11-14T12:25:00Z", "2026-11-14T12:15:00Z")
+
+    headings = [f"Alerts (ams): 1 {event}" for event in ("opened", "grown", "closed")]
+    assert [each["text"].splitlines() for each in got["slack"]] == [
+        [f"*{heading}*", f"• {sentence}"] for heading, sentence in zip(headings, SENTENCES, strict=True)
+    ]
+    cards = [[block["text"] for block in each["attachments"][0]["content"]["body"]] for each in got["teams"]]
+    assert cards == [list(pair) for pair in zip(headings, SENTENCES, strict=True)]
+
+    # Events API v2: events with one key are one incident, which a "resolve" with that key ends.
+    assert [each["event_action"] for each in got["pagerduty"]] == ["trigger", "trigger", "resolve"]
+    assert {each["dedup_key"] for each in got["pagerduty"]} == {f"superhosts/alert/ams/{records[0]['alert']}"}
+    assert [each["payload"]["summary"] for each in got["pagerduty"]] == SENTENCES
+    assert got["pagerduty"][2]["payload"]["timestamp"] == "2026-11-14T12:25:00Z"
+    assert all({"summary", "source", "severity"} <= set(each["payload"]) for each in got["pagerduty"])
+
+    # Alertmanager: labels identify an alert, annotations may change, and it ends at `endsAt`. Repeats may be between.
+    told = [each for posted in got["am"] for each in posted]
+    labels = {"alertname": "SuperHost", "severity": "warning", "rule": "many-peers", "host": SCANNER, "side": "inner"}
+    assert {json.dumps(each["labels"], sort_keys=True) for each in told} == {
+        json.dumps({**labels, "direction": "any", "site": "ams", "counts": "hosts"}, sort_keys=True)
+    }
+    assert {each["startsAt"] for each in told} == {"2026-11-14T12:00:00+00:00"}
+    ends = {each["annotations"]["event"]: datetime.fromisoformat(each["endsAt"]) for each in told}
+    assert ends["closed"] == datetime(2026, 11, 14, 12, 25, tzinfo=UTC)
+    assert min(ends["opened"], ends["grown"]) > datetime.now(UTC)
+    assert [each["annotations"]["summary"] for each in told if each["annotations"]["event"] != "open"] == SENTENCES
+
+    if "apprise" in got:
+        assert [(each["title"], each["message"]) for each in got["apprise"]] == list(
+            zip(headings, SENTENCES, strict=True)
+        )
+        assert [each["type"] for each in got["apprise"]] == ["warning", "warning", "success"]
+
+
+def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
+    pytest.importorskip("aiosmtpd")
+    with Receiver(tmp_path, "tcp") as log, Receiver(tmp_path, "smtp") as server:
+        mail = f"smtp://127.0.0.1:{server.port}/?to=noc@example.net&from=me@example.net"
+        live(tmp_path, f"syslog+tcp://127.0.0.1:{log.port}", mail)
+        messages = log.wait(3)
+        mails = [email.message_from_string(got["mail"], policy=email.policy.default) for got in server.wait(3)]
+    assert [message.rpartition("] ")[2] for message in messages] == SENTENCES
+    assert [message.split('event="')[1].split('"')[0] for message in messages] == ["opened", "grown", "closed"]
+    assert [mail["Subject"] for mail in mails] == [f"{sentence} at ams" for sentence in SENTENCES]
+    assert all(
+        sentence in mail.get_body().get_content()  # type: ignore[union-attr]
+        for mail, sentence in zip(mails, SENTENCES, strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_buses_carry_the_events_of_an_alert_in_order(tmp_path: Path) -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
+    nats = pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
+    cluster = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=30).brokers.values()
+
+    async def heard(place: str) -> list[dict[str, Any]]:
+        client = await nats.connect(f"nats://{place}")
+        subscription = await client.subscribe("alerts")
+        await client.flush()
+        await asyncio.to_thread(live, tmp_path, f"nats://{place}/alerts", f"kafka://{broker.host}:{broker.port}/alerts")
+        got = [json.loads((await subscription.next_msg(DEADLINE)).data) for _ in SENTENCES]
+        await client.close()
+        return got
+
+    with nats_server(tmp_path) as place:
+        over_nats = asyncio.run(heard(place))
+    settings = {"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "t", "auto.offset.reset": "earliest"}
+    consumer, over_kafka = kafka.Consumer(settings), list[Any]()
+    consumer.subscribe(["alerts"])
+
+    def read() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            over_kafka.append(json.loads(message.value()))
+        return len(over_kafka) == len(SENTENCES)
+
+    wait_for(read, "all messages")
+    consumer.close()
+    assert [each["text"] for each in over_nats] == [each["text"] for each in over_kafka] == SENTENCES
+    assert [each["event"] for each in over_nats] == ["opened", "grown", "closed"]
+    assert len({each["id"] for each in over_nats}) == 3
+
+
+def test_open_alerts_are_repeated_and_closed_ones_are_not(tmp_path: Path) -> None:
+    """One that was repeated after the news that it is closed would be open there again."""
+    with Receiver(tmp_path, "http") as receiver:
+        address = f"alertmanager+http://127.0.0.1:{receiver.port}?resolve-after=1s"
+        with desk_of(tmp_path / "a.sqlite", [address]) as desk:
+            rows = list(windows(SCANNER))
+            desk.write(Report(rows=rows[0], window=window(0)))
+            wait_for(lambda: events_of(receiver).count("open") >= 3, lambda: events_of(receiver))
+            for number in (1, 2, 3, 4):
+                desk.write(Report(rows=rows[number], window=window(number)))
+            wait_for(lambda: "closed" in events_of(receiver), lambda: events_of(receiver))
+            desk.write(Report(rows=[row("198.51.100.1", 1500)], window=window(5)))
+            wait_for(
+                lambda: events_of(receiver).count("open") and hosts_of(receiver)[-2:] == ["198.51.100.1"] * 2, "news"
+            )
+        told = [(alert["annotations"]["event"], alert["labels"]["host"]) for alert in alerts_of(receiver)]
+    assert SCANNER not in [host for _, host in told[told.index(("closed", SCANNER)) + 1 :]]
+
+
+def alerts_of(receiver: Receiver) -> list[Any]:
+    return [alert for got in receiver.got for alert in json.loads(got["body"])]
+
+
+def events_of(receiver: Receiver) -> list[str]:
+    return [alert["annotations"]["event"] for alert in alerts_of(receiver)]
+
+
+def hosts_of(receiver: Receiver) -> list[str]:
+    return [alert["labels"]["host"] for alert in alerts_of(receiver)]
+
+
+def test_a_receiver_that_is_away_hears_the_news_once_it_is_back(tmp_path: Path) -> None:
+    """Repeats of open alerts fill no queue while the receiver is away."""
+    port, said = free_port(), list[str]()
+    delivery = DeliveryOptions(say=said.append, wait=DEADLINE, first_pause=0.05, last_pause=0.05)
+    address = f"alertmanager+http://127.0.0.1:{port}?resolve-after=1s"
+    receivers = open_each(OutputOptions(outputs=[address], delivery=delivery), RunKind(endless=True))
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy(), receivers, said.append)
+    for number, rows in enumerate(windows(SCANNER)):
+        desk.write(Report(rows=rows, window=window(number)))
+    wait_for(lambda: receivers[0].status()["failures"] >= 3, "attempts that fail")
+    assert receivers[0].status()["waiting"] == 3
+    with Receiver(tmp_path, "http", port=port) as receiver:
+        desk.close()
+        assert [each for each in events_of(receiver) if each != "open"] == ["opened", "grown", "closed"]
+    assert sum("does NOT TAKE" in line for line in said) == 1
+
+
+@pytest.mark.slow
+def test_a_real_alertmanager_hears_the_whole_life(tmp_path: Path) -> None:
+    """Opened, grown, open beyond the lapse and over a restart of ours, closed: one alert there, resolved at the end."""
+    program = needed("prometheus-alertmanager", "SUPERHOSTS_NEED_ALERTMANAGER")
+    place, store = f"127.0.0.1:{free_port()}", tmp_path / "alerts.sqlite"
+    rows = list(windows(SCANNER))
+    with Receiver(tmp_path, "http") as pager:
+        route = {"receiver": "pager", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
+        hook = {"url": f"http://127.0.0.1:{pager.port}/", "send_resolved": True}
+        config = {"route": route, "receivers": [{"name": "pager", "webhook_configs": [hook]}]}
+        (tmp_path / "conf.yml").write_text(json.dumps(config))  # JSON is YAML
+        options = {"config.file": tmp_path / "conf.yml", "storage.path": tmp_path / "am", "web.listen-address": place}
+        command = [program, *(f"--{name}={value}" for name, value in options.items()), "--cluster.listen-address="]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            try:
+                wait_for(lambda: asked(f"http://{place}/-/ready") is not None, "Alertmanager is ready")
+
+                def active() -> list[Any]:
+                    return list(json.loads(asked(f"http://{place}/api/v2/alerts") or "[]"))
+
+                def stays_open() -> None:
+                    """Wait until the alert is open there although it would have lapsed."""
+                    lapses = datetime.fromisoformat(wait_for(active, "it is shown")[0]["endsAt"])
+                    wait_for(
+                        lambda: (
+                            datetime.now(UTC) > lapses
+                            and [each for each in active() if datetime.fromisoformat(each["endsAt"]) > lapses]
+                        ),
+                        "it stays open",
+                    )
+
+                address = f"alertmanager+http://{place}?resolve-after="
+                with desk_of(store, [f"{address}3s"]) as desk:
+                    desk.write(Report(rows=rows[0], window=window(0)))
+                    stays_open()
+                with desk_of(store, [f"{address}3s"]):  # after a restart, without a window
+                    stays_open()
+                with desk_of(store, [f"{address}1h"]) as desk:
+                    desk.write(Report(rows=rows[1], window=window(1)))
+                    (found,) = wait_for(
+                        lambda: [each for each in active() if each["annotations"]["peers"] == "3500"], "it has grown"
+                    )
+                    assert found["annotations"]["pattern"] == "prefix sweep"
+                    for number in (2, 3, 4):
+                        desk.write(Report(rows=rows[number], window=window(number)))
+                    wait_for(lambda: not active(), active)
+
+                    def resolved() -> list[Any]:
+                        bodies = [json.loads(got["body"]) for got in pager.got]
+                        found = [each["alerts"][0] for each in bodies if each["status"] == "resolved"]
+                        return [each for each in found if each["endsAt"] == "2026-11-14T12:25:00Z"]
+
+                    (last, *_) = wait_for(lambda: resolved(), lambda: pager.got)
+            finally:
+                process.kill()
+        fired = [each for got in pager.got for each in json.loads(got["body"])["alerts"]]
+    assert len({each["fingerprint"] for each in fired}) == 1
+    assert last["labels"]["rule"] == "many-peers"
+    assert last["startsAt"] == "2026-11-14T12:00:00Z"
+    assert last["annotations"]["summary"] == SENTENCES[2]
+
+
+def test_records_of_open_alerts_have_the_labels_of_all_others() -> None:
+    machine = AlertMachine(Policy(never_act=never_act()))
+    events = [event for number, rows in enumerate(windows(SCANNER)) for event in machine.take(window(number), rows)]
+    machine = AlertMachine(Policy(never_act=never_act()))
+    machine.take(window(0), next(windows(SCANNER)))
+    (still,) = machine.open_events()
+    assert still["text"] == SENTENCES[0].replace("OPENED", "OPEN")
+    names = ("alert", "rule", "host", "side", "direction", "counts", "pattern", "service", "since")
+    assert {tuple(make_record(each)[name] for name in names) for each in (*events, still)} == {
+        tuple(still[name] for name in names)
+    }

@@ -1,0 +1,275 @@
+"""Destinations that send: the run never waits for them, nothing is lost without being counted, restarts go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from processes import free_port
+from receivers import Receiver
+from superhosts.core.pairs import Window
+from superhosts.errors import OutputError, UsageError
+from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.records import Batch
+from superhosts.output.registry import OutputOptions, open_destination, open_destinations
+from superhosts.output.report import Report
+from superhosts.output.senders import Address, PermanentError, Sender, TemporaryError
+from waiting import DEADLINE, wait_for
+
+ENDS, ENDLESS = RunKind(), RunKind(endless=True)
+
+
+def report(number: int) -> Report:
+    start = number * 300 * 10**9
+    return Report(rows=[{"host": f"10.0.0.{number}", "peers": 50}], window=Window(start, start + 300 * 10**9))
+
+
+def quick(say: Any = print, **options: Any) -> DeliveryOptions:
+    """Options with short pauses, and limits that no test reaches unless it wants to."""
+    return DeliveryOptions(**{"first_pause": 0.01, "last_pause": 0.05, "wait": DEADLINE, "say": say, **options})
+
+
+class Controlled(Sender):
+    """A receiver in this process, for what no real one does on command."""
+
+    scheme: ClassVar[str] = "controlled"
+
+    def __init__(self) -> None:
+        super().__init__(Address("controlled://here", "controlled", "here"))
+        self.hosts: list[str] = []
+        self.errors: list[Exception] = []  # of the next attempts
+        self.opened = threading.Event()  # no attempt returns before
+        self.called = threading.Event()
+        self.opened.set()
+        self.ended = ""
+
+    def deliver(self, batch: Batch) -> None:
+        self.called.set()
+        assert self.opened.wait(DEADLINE)
+        if self.ended:
+            raise TemporaryError("aborted")
+        if self.errors:
+            raise self.errors.pop(0)
+        self.hosts += [record["host"] for record in batch.records]
+
+    def abort(self) -> None:
+        self.ended += "aborted "
+        self.opened.set()
+
+    def close(self) -> None:
+        self.ended += "closed"
+
+
+def test_what_fails_is_tried_again_in_order_and_said_once() -> None:
+    said: list[str] = []
+    sender = Controlled()
+    sender.errors = [TemporaryError("it is tired"), TemporaryError("still"), ConnectionRefusedError(111, "refused")]
+    delivery = Delivery(sender, ENDS, quick(said.append))
+    for number in range(3):
+        delivery.write(report(number))
+    delivery.close()
+    assert sender.hosts == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    assert said == [
+        "controlled://here does NOT TAKE reports: it is tired; they wait, retrying",
+        "controlled://here takes reports again",
+    ]
+    expected = {"reports": 3, "rows": 3, "failures": 3, "waiting": 0, "dropped": 0, "delivered": 3}
+    assert delivery.status() == expected
+    assert sender.ended == "closed"
+
+
+@pytest.mark.parametrize("error", [PermanentError("too long"), KeyError("a mistake of ours")])
+def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(error: Exception) -> None:
+    said: list[str] = []
+    sender = Controlled()
+    sender.errors = [error]
+    delivery = Delivery(sender, ENDS, quick(said.append))
+    for number in range(2):
+        delivery.write(report(number))
+    with pytest.raises(OutputError, match="controlled://here: 1 report LOST"):
+        delivery.close()
+    assert sender.hosts == ["10.0.0.1"]
+    assert (delivery.status()["dropped"], delivery.status()["delivered"]) == (1, 1)
+    assert "REFUSES a report" in said[0]
+
+
+def test_a_receiver_that_hangs_delays_no_write_and_the_end_says_what_is_lost() -> None:
+    sender = Controlled()
+    sender.opened.clear()
+    delivery = Delivery(sender, ENDS, quick(wait=0.05))
+    for number in range(5):
+        delivery.write(report(number))  # returns although the receiver hangs
+    assert sender.called.wait(DEADLINE)
+    assert delivery.status()["waiting"] == 5
+    with pytest.raises(OutputError, match="controlled://here: 5 reports NOT DELIVERED") as raised:
+        delivery.close()
+    assert raised.value.exit_status == 4
+    assert sender.ended.startswith("aborted")
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so() -> None:
+    said: list[str] = []
+    sender = Controlled()
+    sender.opened.clear()
+    delivery = Delivery(sender, ENDS, quick(said.append, cap=1500))
+    for number in range(20):
+        delivery.write(report(number))
+    dropped = delivery.status()["dropped"]
+    assert dropped == 20 - delivery.status()["waiting"] > 10
+    assert said == ["controlled://here: its queue is full; reports LOST so far: 1"]
+    sender.opened.set()
+    with pytest.raises(OutputError, match=f"{dropped} reports LOST"):
+        delivery.close()
+    assert sender.hosts[-1] == "10.0.0.19"
+    assert sender.hosts == sorted(sender.hosts, key=lambda host: int(host.rpartition(".")[2]))
+
+
+def test_a_service_leaves_its_queue_on_disk_to_the_next_run(tmp_path: Path) -> None:
+    said: list[str] = []
+    port = free_port()
+    address, options = f"syslog+tcp://127.0.0.1:{port}", {"queue": tmp_path / "queue"}
+    first = open_destination(address, ENDLESS, quick(said.append, wait=0.05, **options))
+    for number in range(3):
+        first.write(report(number))
+    first.close()  # no error: nothing is lost
+    assert "3 reports not delivered yet; they wait in" in said[-1]
+    with Receiver(tmp_path, "tcp", port=port) as receiver:
+        second = open_destination(address, ENDLESS, quick(said.append, **options))
+        second.write(report(3))
+        got = receiver.wait(4)
+        second.close()
+    assert [f"10.0.0.{number}: 50 peers" in got[number] for number in range(4)] == [True] * 4
+    assert "reports of earlier runs that wait: 3" in "".join(said)
+    assert not [*(tmp_path / "queue").glob("*/*.json")]
+
+
+def test_a_run_that_ends_reports_what_waits_on_disk(tmp_path: Path) -> None:
+    options = quick(queue=tmp_path, wait=0.05)
+    delivery = open_destination(f"syslog+tcp://127.0.0.1:{free_port()}", ENDS, options)
+    delivery.write(report(1))
+    with pytest.raises(OutputError, match=r"1 report NOT DELIVERED; they wait in .* for the next run"):
+        delivery.close()
+
+
+@pytest.mark.slow
+def test_of_two_destinations_one_is_dead_and_the_other_gets_all_in_order(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "http") as alive, Receiver(tmp_path, "http", gate=tmp_path / "never") as hangs:
+        addresses = [
+            f"webhook+http://127.0.0.1:{hangs.port}/",
+            f"syslog+tcp://127.0.0.1:{free_port()}",
+            f"webhook+http://127.0.0.1:{alive.port}/",
+            str(tmp_path / "rows.jsonl"),
+        ]
+        outputs = open_destinations(OutputOptions(outputs=addresses, delivery=quick(wait=0.05)), ENDS, table=False)
+        for number in range(10):
+            outputs.write(report(number))
+        bodies = [json.loads(got["body"]) for got in alive.wait(10)]
+        assert hangs.wait(1)
+        with pytest.raises(OutputError, match=r"10 reports NOT DELIVERED; .*10 reports NOT DELIVERED"):
+            outputs.__exit__(None)
+    assert [body["records"][0]["host"] for body in bodies] == [f"10.0.0.{number}" for number in range(10)]
+    rows = [json.loads(line)["host"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert rows == [f"10.0.0.{number}" for number in range(10)]
+
+
+def test_a_webhook_that_recovers_gets_every_report_once(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "http", answers="503,500,429,200") as receiver:
+        delivery = open_destination(f"webhook+http://127.0.0.1:{receiver.port}/", ENDS, quick())
+        for number in range(3):
+            delivery.write(report(number))
+        delivery.close()
+        ids = [got["headers"]["webhook-id"] for got in receiver.wait(6)]
+    assert ids[:4] == [ids[0]] * 4  # A receiver can tell repeats by the id.
+    assert len(set(ids)) == 3
+
+
+def test_reopening_tries_again_at_once(tmp_path: Path) -> None:
+    port = free_port()
+    options = quick(first_pause=DEADLINE, last_pause=DEADLINE)
+    delivery = open_destination(f"syslog+tcp://127.0.0.1:{port}", ENDLESS, options)
+    delivery.write(report(1))
+    wait_for(lambda: delivery.status()["failures"], "an attempt fails")
+    with Receiver(tmp_path, "tcp", port=port) as receiver:
+        delivery.reopen()
+        receiver.wait(1)
+        wait_for(lambda: delivery.status()["delivered"], "it is counted")
+    delivery.close()
+
+
+def test_addresses_in_files_may_have_secrets_which_are_never_shown(tmp_path: Path) -> None:
+    said: list[str] = []
+    file = tmp_path / "addresses"
+    port = free_port()
+    file.write_text(f"# ours\nwebhook+http://me:XXXX@127.0.0.1:{port}/YYYY?sig=ZZZZ\n\nsyslog://127.0.0.1:{port}\n")
+    options = OutputOptions(outputs=[f"@{file}"], delivery=quick(said.append, wait=0.05, queue=tmp_path / "q"))
+    outputs = open_destinations(options, ENDS, table=False)
+    outputs.write(report(1))
+    names = [*outputs.all_status()]
+    assert names == [f"webhook+http://me@127.0.0.1:{port}/…", f"syslog://127.0.0.1:{port}"]
+    with pytest.raises(OutputError) as raised:
+        outputs.__exit__(None)
+    everything = "".join([*said, *names, str(raised.value), *(str(path) for path in tmp_path.rglob("*"))])
+    assert not [secret for secret in ("XXXX", "YYYY", "ZZZZ") if secret in everything]
+
+
+def test_destinations_of_one_name_are_numbered_and_repeats_refused(tmp_path: Path) -> None:
+    addresses = [f"webhook+http://127.0.0.1:1/{name}" for name in "ab"]
+    outputs = open_destinations(OutputOptions(outputs=addresses, delivery=quick()), ENDS, table=False)
+    assert [*outputs.all_status()] == ["webhook+http://127.0.0.1:1/…", "webhook+http://127.0.0.1:1/… (2)"]
+    outputs.__exit__(None)
+    with pytest.raises(UsageError, match=r"--output webhook\+http://127.0.0.1:1/…: given twice"):
+        OutputOptions(outputs=[addresses[0]] * 2)
+    with pytest.raises(UsageError, match=r"--output @.*: cannot be read"):
+        open_destinations(OutputOptions(outputs=[f"@{tmp_path / 'none'}"]), ENDS, table=False)
+
+
+def test_all_or_none_are_opened(tmp_path: Path) -> None:
+    addresses = [f"syslog+tcp://127.0.0.1:{free_port()}", "syslog://host?colour=red"]
+    options = OutputOptions(outputs=addresses, delivery=quick(queue=tmp_path))
+    for _ in range(2):  # The first attempt has given back the lock of the queue.
+        with pytest.raises(UsageError, match="unknown option colour"):
+            open_destinations(options, ENDS, table=False)
+
+
+def test_a_queue_whose_destination_is_gone_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    old = open_destination(f"syslog+tcp://127.0.0.1:{free_port()}", ENDLESS, quick(queue=tmp_path, wait=0.05))
+    old.write(report(1))
+    old.close()
+    address = f"syslog+tcp://127.0.0.1:{free_port()}"
+    options = OutputOptions(outputs=[address], delivery=quick(said.append, queue=tmp_path))
+    with open_destinations(options, ENDLESS, table=False) as outputs:
+        assert isinstance(outputs, Destinations)
+    assert "1 report for a destination that --output does not name any more" in said[0]
+
+
+def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
+    """Two runs in one process with the same options: the first has used up its time, the second has not."""
+    options = OutputOptions(outputs=[f"syslog+tcp://127.0.0.1:{free_port()}"], delivery=quick(wait=0.05))
+    for _ in range(2):
+        outputs = open_destinations(options, ENDS, table=False)
+        outputs.write(report(1))
+        with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
+            outputs.__exit__(None)
+    assert options.delivery.deadline.left(DEADLINE) > 0
+    with Receiver(tmp_path, "http") as receiver:
+        address = f"webhook+http://127.0.0.1:{receiver.port}/"
+        outputs = open_destinations(OutputOptions(outputs=[address]), ENDS, table=False)
+        outputs.write(report(1))
+        outputs.__exit__(None)
+        assert len(receiver.wait(1)) == 1
+
+
+def test_a_file_of_addresses_that_others_can_read_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    file = tmp_path / "addresses"
+    file.write_text("syslog://127.0.0.1:514\n")
+    file.chmod(0o644)
+    options = OutputOptions(outputs=[f"@{file}"], delivery=quick(said.append))
+    open_destinations(options, ENDS, table=False).__exit__(None)
+    assert any(f"chmod 600 {file}" in line for line in said)

@@ -1,0 +1,223 @@
+"""Rows, and the places where they go."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from ipaddress import ip_address
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from faults import full_disk
+from packets import SECOND
+from superhosts.cli import hub
+from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost
+from superhosts.core.times import iso_time
+from superhosts.errors import OutputError, UsageError
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
+from superhosts.output.formats import Csv, JsonLines
+from superhosts.output.registry import open_destination
+from superhosts.output.report import COLUMNS, HUB_COLUMNS, Report, Row, make_rows
+from superhosts.output.stdout import StandardOutput
+from superhosts.output.table import OutputConsole, print_timeline
+
+NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
+
+
+def found(peers: int | None = 4120, low: int = 4043, high: int | None = 4197) -> SuperHost:
+    return SuperHost(ip_address("10.1.2.3"), peers, low, high, low == high, peers is None, detector="cube")
+
+
+ESTIMATED, SATURATED, EXACT = ROWS = make_rows(
+    Window(NOON, NOON + 300 * SECOND), [found(), found(None, high=None), found(4043, high=4043)]
+)
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (NOON, "2026-11-14T12:00:00Z"),
+        (NOON + SECOND // 2, "2026-11-14T12:00:00.5Z"),
+        (NOON + 1, "2026-11-14T12:00:00.000000001Z"),
+        (NOON + 10 * SECOND, "2026-11-14T12:00:10Z"),
+        (-1 * SECOND, "1969-12-31T23:59:59Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        (2**60 * SECOND, "1152921504606846976.000"),
+    ],
+)
+def test_times(time: int, text: str) -> None:
+    assert iso_time(time) == text
+
+
+def test_the_row_of_the_contract() -> None:
+    assert json.dumps(ROWS[0]) == (
+        '{"window_start": "2026-11-14T12:00:00Z", "window_end": "2026-11-14T12:05:00Z", "host": "10.1.2.3", '
+        '"family": 4, "side": "inner", "direction": "any", "peers": 4120, "peers_low": 4043, "peers_high": 4197, '
+        '"exact": false, "saturated": false, "detector": "cube"}'
+    )
+    assert tuple(ROWS[0]) == COLUMNS
+    numbers = ("peers", "peers_low", "peers_high", "exact", "saturated")
+    assert [SATURATED[name] for name in numbers] == [None, 4043, None, False, True]
+    assert [EXACT[name] for name in numbers] == [4043, 4043, 4043, True, False]
+    assert [row["window_start"] for row in make_rows(None, [found()])] == [None]
+
+
+def test_lines_and_records() -> None:
+    stream = io.StringIO()
+    JsonLines(stream).write(ROWS)
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == ROWS
+    stream = io.StringIO()
+    Csv(stream).write(ROWS)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == ",".join(COLUMNS)
+    assert lines[1].endswith("10.1.2.3,4,inner,any,4120,4043,4197,false,false,cube")
+    assert lines[2].endswith("any,,4043,,false,true,cube")
+    assert lines[3].endswith("any,4043,4043,4043,true,false,cube")
+
+
+def test_sites_at_which_a_host_is_saturated() -> None:
+    sites = [
+        {"site": "ams", "peers": None, "peers_low": 4043, "peers_high": None},
+        {"site": "fra", "peers": 640, "peers_low": 600, "peers_high": 680},
+    ]
+    row = {**ESTIMATED, "sites": sites, "missing": [], "revision": 1}
+    stream = io.StringIO()
+    Csv(stream, HUB_COLUMNS).write([row])
+    assert stream.getvalue().splitlines()[-1].endswith(",ams ≥4043; fra 640,,1")
+
+
+def test_the_bar_of_a_saturated_host_is_as_long_as_its_lower_bound() -> None:
+    stream = io.StringIO()
+    rows = [{**row, "site": "ams"} for row in (SATURATED, ESTIMATED)]
+    print_timeline(OutputConsole(stream), rows, [])
+    first, second = stream.getvalue().splitlines()
+    assert first.split()[2:] == ["≥", "4,043", "saturated", "█" * 39]
+    assert second.split()[-1] == "█" * 40
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "CSV"])
+def test_a_file_appears_whole_at_the_end(tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    target = tmp_path / f"a.{kind}"
+    target.write_text("old")
+    file = ReplacedFile(target)
+    file.write(Report(rows=ROWS[:1]))
+    file.write(Report(rows=ROWS[1:]))
+    assert target.read_text() == "old"
+    file.close()
+    assert target.read_bytes() != b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_abandoned_file_leaves_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "a.jsonl"
+    target.write_text("old")
+    file = ReplacedFile(target)
+    file.write(Report(rows=ROWS))
+    file.abandon()
+    file.abandon()
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(target, "old")]
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.json", ".csv"])
+def test_names_that_tell_no_kind(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"must end in \.jsonl, \.csv or \.parquet"):
+        open_destination(str(tmp_path / name), RunKind())
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A file system may take bytes that it cannot keep, and say so only when they are flushed."""
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    file = ReplacedFile(tmp_path / f"a.{kind}")
+    file.write(Report(rows=ROWS))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match=rf"a\.{kind}: cannot be written: No space left on device"):
+        file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
+    file = ReplacedFile(tmp_path / "a.jsonl")
+    with full_disk():
+        with pytest.raises(OutputError, match="File too large"):
+            file.write(Report(rows=ROWS * 10_000))
+        with pytest.raises(OutputError, match="File too large"):
+            file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(OutputError, match="it is a folder"):
+        ReplacedFile(tmp_path / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_growing_csv_file_keeps_the_columns_of_its_header(tmp_path: Path) -> None:
+    """An earlier version had fewer columns; after a rotation the file has all."""
+    path, older = tmp_path / "a.csv", [name for name in COLUMNS if name != "exact"]
+    path.write_text(",".join(older) + "\n")
+    file = AppendedFile(path, RunKind(endless=True))
+    file.write(Report(rows=[EXACT]))
+    header, row = csv.reader(io.StringIO(path.read_text()))
+    assert (header, row[-5:]) == (older, ["4043", "4043", "4043", "false", "cube"])
+    path.rename(tmp_path / "b.csv")
+    file.reopen()
+    file.write(Report(rows=[EXACT]))
+    file.close()
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+JUDGED = {**EXACT, "pattern": "web server", "sites": [], "missing": [], "revision": 1}
+
+
+@pytest.mark.parametrize("first", [JUDGED, {name: JUDGED[name] for name in HUB_COLUMNS}], ids=["evidence", "none"])
+def test_rows_of_a_hub_have_patterns_if_the_first_of_a_file_has_one(tmp_path: Path, first: Row) -> None:
+    """Whether sites keep evidence is seen when their sketches come; a window without hosts does not tell."""
+    names = list(HUB_COLUMNS) + ["pattern"] * ("pattern" in first)
+    out = io.StringIO()
+    for place in (AppendedFile(tmp_path / "a.csv", hub.KIND), StandardOutput("csv", hub.KIND, stream=out)):
+        for rows in ([], [first], [JUDGED], [EXACT]):
+            place.write(Report(rows=rows))
+        place.close()
+    for text in ((tmp_path / "a.csv").read_text(), out.getvalue()):
+        header, *written = csv.DictReader(io.StringIO(text)).fieldnames, *csv.DictReader(io.StringIO(text))
+        assert header == names
+        assert [row.get("pattern") for row in written[1:]] == (["web server", ""] if "pattern" in first else [None] * 2)
+    folder = ParquetFolder(tmp_path / "tables", hub.KIND)
+    folder.write(Report(rows=[first], window=Window(NOON, NOON + SECOND)))
+    (file,) = (tmp_path / "tables").iterdir()
+    assert pyarrow.parquet.read_table(file).column_names == names
+
+
+def test_a_growing_csv_file_goes_on_without_the_names_of_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",".join((*COLUMNS, "pattern", "label")) + "\n")
+    file = AppendedFile(path, RunKind(endless=True))
+    file.write(Report(rows=[EXACT]))
+    file.close()
+    assert path.read_text().splitlines()[1].endswith(",cube,,")
+    path.write_text("label,name\n")
+    with pytest.raises(OutputError, match="not a header of result rows"):
+        AppendedFile(path, RunKind(endless=True))
+
+
+def test_a_growing_csv_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,age\n")
+    with pytest.raises(OutputError, match=r"a\.csv: its first line is not a header of result rows"):
+        AppendedFile(tmp_path / "a.csv", RunKind(endless=True))
+    assert (tmp_path / "a.csv").read_text() == "name,age\n"

@@ -1,0 +1,703 @@
+"""Senders against real receivers: processes that listen on this machine, and well-known servers where installed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import email
+import hashlib
+import hmac
+import importlib.util
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from needs import needed
+from processes import free_port
+from receivers import Receiver
+from superhosts.core.pairs import Window
+from superhosts.errors import UsageError
+from superhosts.output.records import Batch, batches_of
+from superhosts.output.registry import SENDERS
+from superhosts.output.report import Report
+from superhosts.output.senders import PermanentError, Sender, TemporaryError
+from waiting import DEADLINE, wait_for
+
+NOON = 1_794_657_600 * 10**9
+HEADER = re.compile(
+    r"<(?P<pri>\d{1,3})>1 (?P<time>\S+) (?P<host>\S+) (?P<app>\S+) (?P<pid>\S+) (?P<msgid>\S+) "
+    r'(?P<data>\[(?P<sdid>[^ =\]"]+)(?P<params>(?: [^ =\]"]+="(?:[^"\\\]]|\\.)*")*)\]) (?P<msg>.*)',
+    re.DOTALL,
+)
+
+
+def row(host: str, peers: int | None = 4120, **more: Any) -> dict[str, Any]:
+    return {
+        "window_start": "2026-11-14T12:00:00Z",
+        "window_end": "2026-11-14T12:05:00Z",
+        "host": host,
+        "family": 4,
+        "side": "inner",
+        "direction": "out",
+        "peers": peers,
+        "peers_low": 4043,
+        "peers_high": None if peers is None else 4197,
+        "exact": False,
+        "saturated": peers is None,
+        "detector": "cube",
+        **more,
+    }
+
+
+def batch(*rows: dict[str, Any], site: str = "ams") -> Batch:
+    window = Window(NOON, NOON + 300 * 10**9)
+    (made,) = batches_of(Report(rows=rows or [row("10.0.0.7")], window=window, title="2 hosts"), site)
+    return made
+
+
+TWO = batch(row("10.0.0.7"), row("2001:db8::/64", None, direction="in"))
+
+
+@contextlib.contextmanager
+def opened(text: str) -> Iterator[Sender]:
+    sender = SENDERS[text.partition(":")[0]]().open(text)
+    try:
+        yield sender
+    finally:
+        sender.close()
+
+
+def deliver(text: str, one: Batch = TWO) -> None:
+    with opened(text) as sender:
+        sender.deliver(one)
+
+
+def need_apprise() -> None:
+    if importlib.util.find_spec("apprise") is None:
+        pytest.skip("pip install 'superhosts[apprise]'")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    for name in ("ours", "others"):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / f"{name}-ca.pem")
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        issued.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
+    return folder
+
+
+# Syslog
+
+
+def parse_params(text: str) -> dict[str, str]:
+    found = re.findall(r' ([^ =\]"]+)="((?:[^"\\\]]|\\.)*)"', text)
+    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in found}
+
+
+def check_messages(messages: list[str]) -> None:
+    first, second = (HEADER.fullmatch(message) for message in messages)
+    assert first is not None
+    assert second is not None
+    assert (first["pri"], first["app"], first["msgid"], first["sdid"]) == (
+        "29",
+        "superhosts",
+        "superhost",
+        "superhosts@32473",
+    )
+    params = parse_params(first["params"])
+    assert params["id"] == TWO.records[0]["id"]
+    assert {name: params[name] for name in ("host", "peers", "peers_low", "exact", "site")} == {
+        "host": "10.0.0.7",
+        "peers": "4120",
+        "peers_low": "4043",
+        "exact": "false",
+        "site": "ams",
+    }
+    assert first["msg"] == "10.0.0.7: 4120 peers (4043 to 4197), direction out"
+    assert "peers" not in parse_params(second["params"])
+    assert second["msg"] == "2001:db8::/64: at least 4043 peers, direction in"
+
+
+def test_syslog_over_udp(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "udp") as receiver:
+        deliver(f"syslog://127.0.0.1:{receiver.port}")
+        check_messages(receiver.wait(2))
+
+
+def test_syslog_over_tcp(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "tcp") as receiver, opened(f"syslog+tcp://127.0.0.1:{receiver.port}") as sender:
+        sender.deliver(TWO)
+        check_messages(receiver.wait(2))
+        sender.deliver(TWO)
+        assert len(receiver.wait(4)) == 4
+
+
+def test_syslog_over_tls(tmp_path: Path, certificates: Path) -> None:
+    with Receiver(tmp_path, "tcp", cert=certificates / "ours.pem") as receiver:
+        address = f"syslog+tls://127.0.0.1:{receiver.port}"
+        with pytest.raises(TemporaryError, match="certificate is not trusted"):
+            deliver(f"{address}?ca={certificates / 'others-ca.pem'}")
+        deliver(f"{address}?ca={certificates / 'ours-ca.pem'}")
+        check_messages(receiver.wait(2))
+
+
+def test_syslog_options_and_characters_that_need_escapes(tmp_path: Path) -> None:
+    one = batch(row("10.0.0.7", note='a "b" [c] \\ d', missing=["fra", "nyc"], umlaut="ä"))
+    options = "facility=local3&severity=warning&app=noc&sd-id=hosts@4711"
+    with Receiver(tmp_path, "udp") as receiver:
+        deliver(f"syslog://127.0.0.1:{receiver.port}?{options}", one)
+        deliver(f"syslog://127.0.0.1:{receiver.port}?format=json", one)
+        text, as_json = (HEADER.fullmatch(message) for message in receiver.wait(2))
+    assert text is not None
+    assert as_json is not None
+    assert (text["pri"], text["app"], text["sdid"]) == (str(19 * 8 + 4), "noc", "hosts@4711")
+    params = parse_params(text["params"])
+    assert (params["note"], params["missing"]) == ('a "b" [c] \\ d', '["fra","nyc"]')
+    assert params["umlaut"] == "ä"
+    assert json.loads(as_json["msg"]) == one.records[0]
+    assert parse_params(as_json["params"]) == {"id": one.records[0]["id"]}
+
+
+def test_a_syslog_that_refuses_and_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    with opened(f"syslog+tcp://127.0.0.1:{port}") as sender:
+        with pytest.raises(TemporaryError, match="Connection refused"):
+            sender.deliver(TWO)
+        with Receiver(tmp_path, "tcp", port=port) as receiver:
+            sender.deliver(TWO)
+            check_messages(receiver.wait(2))
+        wait_for(lambda: _refuses(port), "the port is closed")
+        with pytest.raises(TemporaryError):  # It notices that the connection is gone, and finds no listener.
+            sender.deliver(TWO)
+        with Receiver(tmp_path, "tcp", port=port) as receiver:
+            sender.deliver(TWO)
+            check_messages(receiver.wait(2))
+
+
+def _refuses(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_message_that_is_too_long_for_a_datagram(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "udp") as receiver, pytest.raises(PermanentError, match=r"use syslog\+tcp"):
+        deliver(f"syslog://127.0.0.1:{receiver.port}", batch(row("10.0.0.7", note="x" * 70_000)))
+
+
+@pytest.mark.parametrize("transport", ["syslog", "syslog+tcp"])
+def test_rsyslog_understands_us(tmp_path: Path, transport: str) -> None:
+    program = needed("rsyslogd", "SUPERHOSTS_NEED_RSYSLOG")
+    port, out = free_port(), tmp_path / "out"
+    kind = "imudp" if transport == "syslog" else "imtcp"
+    fields = "%pri%|%app-name%|%msgid%|%structured-data%|%msg%"
+    (tmp_path / "conf").write_text(
+        f'module(load="{kind}")\ninput(type="{kind}" port="{port}" address="127.0.0.1")\n'
+        f'template(name="all" type="string" string="{fields}\\n")\n'
+        f'action(type="omfile" file="{out}" template="all")\n'
+    )
+    command = [program, "-n", "-f", str(tmp_path / "conf"), "-i", str(tmp_path / "pid")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: (tmp_path / "pid").exists(), "rsyslogd runs")
+            table = Path("/proc/net/udp" if kind == "imudp" else "/proc/net/tcp")
+            wait_for(lambda: f":{port:04X} " in table.read_text(), "rsyslogd listens")
+            deliver(f"{transport}://127.0.0.1:{port}?facility=local1&severity=err")
+            ours = wait_for(lambda: _ours(out), "both messages are there")
+        finally:
+            process.kill()
+    pri, app, msgid, data, msg = ours[0].split("|")
+    assert (pri, app, msgid) == (str(17 * 8 + 3), "superhosts", "superhost")
+    assert parse_params(data.removeprefix("[superhosts@32473").removesuffix("]"))["host"] == "10.0.0.7"
+    assert msg.strip() == "10.0.0.7: 4120 peers (4043 to 4197), direction out"
+    assert "2001:db8::/64" in ours[1]
+
+
+def _ours(out: Path) -> list[str]:
+    lines = out.read_text().splitlines() if out.exists() else []
+    ours = [line for line in lines if "|superhosts|" in line]
+    return ours if len(ours) == 2 else []
+
+
+# Webhooks
+
+
+def test_a_webhook_gets_the_batch_with_a_signature(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("tell nobody\n")
+    with Receiver(tmp_path, "http") as receiver:
+        deliver(f"webhook+http://127.0.0.1:{receiver.port}/in?code=a%20b&secret-file={tmp_path / 'secret'}")
+        (got,) = receiver.wait(1)
+    assert got["path"] == "/in?code=a%20b"  # Our options do not reach the receiver.
+    content = json.loads(got["body"])
+    assert content == TWO.as_json()
+    assert (content["window_start"], content["revision"], content["kind"]) == ("2026-11-14T12:00:00Z", 1, "superhost")
+    headers = got["headers"]
+    assert (headers["content-type"], headers["webhook-id"]) == ("application/json", TWO.id)
+    signed = f"{TWO.id}.{headers['webhook-timestamp']}.{got['body']}".encode()
+    digest = hmac.new(b"tell nobody", signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+
+
+def test_a_webhook_over_tls_and_who_sends(tmp_path: Path, certificates: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    (tmp_path / "password").write_text("geheim")
+    with Receiver(tmp_path, "http", cert=certificates / "ours.pem") as receiver:
+        place = f"127.0.0.1:{receiver.port}/"
+        with pytest.raises(TemporaryError, match="certificate is not trusted"):
+            deliver(f"webhook+https://{place}")
+        ca = f"ca={certificates / 'ours-ca.pem'}"
+        deliver(f"webhook+https://{place}?{ca}&token-file={tmp_path / 'token'}")
+        deliver(f"webhook+https://ops@{place}?{ca}&password-file={tmp_path / 'password'}")
+        tokens = [got["headers"]["authorization"] for got in receiver.wait(2)]
+    assert tokens == ["Bearer abc", f"Basic {base64.b64encode(b'ops:geheim').decode()}"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (500, TemporaryError),
+        (503, TemporaryError),
+        (429, TemporaryError),
+        (404, TemporaryError),
+        (401, TemporaryError),
+        (302, TemporaryError),
+        (400, PermanentError),
+        (413, PermanentError),
+        (422, PermanentError),
+    ],
+)
+def test_answers_of_a_webhook(tmp_path: Path, status: int, kind: type[Exception]) -> None:
+    with Receiver(tmp_path, "http", answers=status) as receiver, pytest.raises(kind, match=f"it answers {status}"):
+        deliver(f"webhook+http://127.0.0.1:{receiver.port}/")
+
+
+@pytest.mark.slow
+def test_a_webhook_that_hangs(tmp_path: Path) -> None:
+    with (
+        Receiver(tmp_path, "http", gate=tmp_path / "never") as receiver,
+        pytest.raises(TemporaryError, match="it does not answer"),
+    ):
+        deliver(f"webhook+http://127.0.0.1:{receiver.port}/?timeout=1s")
+
+
+def test_slack_and_teams(tmp_path: Path) -> None:
+    many = batch(*(row(f"10.0.0.{number}") for number in range(25)), row("<b>&"))
+    with Receiver(tmp_path, "http") as receiver:
+        for template in ("slack", "teams"):
+            deliver(f"webhook+http://127.0.0.1:{receiver.port}/?template={template}", many)
+        slack, teams = (json.loads(got["body"]) for got in receiver.wait(2))
+    lines = slack["text"].splitlines()
+    assert lines[0].startswith("*Super hosts (ams) 2026-11-14")
+    assert lines[0].endswith(": 2 hosts*")
+    assert (lines[1], lines[-1]) == ("• 10.0.0.0: 4120 peers (4043 to 4197), direction out", "• and 6 more")
+    (card,) = teams["attachments"]
+    assert (teams["type"], card["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
+    assert card["content"]["type"] == "AdaptiveCard"
+    assert len(card["content"]["body"]) == 22
+
+
+def test_markup_means_nothing_in_slack(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "http") as receiver:
+        deliver(f"webhook+http://127.0.0.1:{receiver.port}/?template=slack", batch(row("<!channel>&")))
+        assert "&lt;!channel&gt;&amp;: 4120" in json.loads(receiver.wait(1)[0]["body"])["text"]
+
+
+def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("R0UT1NG\n")
+    with Receiver(tmp_path, "http", answers="202,503,202") as receiver:
+        address = f"webhook+http://127.0.0.1:{receiver.port}/v2/enqueue?template=pagerduty"
+        with pytest.raises(UsageError, match="routing-key-file=FILE"):
+            deliver(address)
+        with opened(f"{address}&routing-key-file={tmp_path / 'key'}") as sender:
+            with pytest.raises(TemporaryError):
+                sender.deliver(TWO)
+            sender.deliver(TWO)
+        events = [json.loads(got["body"]) for got in receiver.wait(3)]
+    hosts = [event["payload"]["source"] for event in events]
+    assert hosts == ["10.0.0.7", "2001:db8::/64", "2001:db8::/64"]
+    assert {(event["routing_key"], event["event_action"]) for event in events} == {("R0UT1NG", "trigger")}
+    assert events[0]["dedup_key"] == "superhosts/superhost/ams/10.0.0.7/inner/out"
+    assert events[0]["payload"]["severity"] == "warning"
+
+
+# Alertmanager
+
+
+def test_alertmanager_gets_alerts(tmp_path: Path) -> None:
+    with Receiver(tmp_path, "http") as receiver:
+        deliver(f"alertmanager+http://127.0.0.1:{receiver.port}/prefix/?severity=page")
+        (got,) = receiver.wait(1)
+    assert got["path"] == "/prefix/api/v2/alerts"
+    first, second = json.loads(got["body"])
+    labels = {"alertname": "SuperHost", "severity": "page", "host": "10.0.0.7", "side": "inner"}
+    assert first["labels"] == {**labels, "direction": "out", "site": "ams"}
+    assert first["annotations"]["peers"] == "4120"
+    assert second["labels"]["host"] == "2001:db8::/64"
+    assert first["endsAt"] > first["startsAt"]
+
+
+def test_a_real_alertmanager(tmp_path: Path) -> None:
+    program = needed("prometheus-alertmanager", "SUPERHOSTS_NEED_ALERTMANAGER")
+    (tmp_path / "conf.yml").write_text("route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n")
+    place = f"127.0.0.1:{free_port()}"
+    options = {"config.file": tmp_path / "conf.yml", "storage.path": tmp_path / "data", "web.listen-address": place}
+    command = [program, *(f"--{name}={value}" for name, value in options.items()), "--cluster.listen-address="]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: asked(f"http://{place}/-/ready") is not None, "Alertmanager is ready")
+            deliver(f"alertmanager+http://{place}")
+            deliver(f"alertmanager+http://{place}")  # the same alerts
+            found = wait_for(lambda: json.loads(asked(f"http://{place}/api/v2/alerts") or "[]"), "alerts are shown")
+        finally:
+            process.kill()
+    assert sorted(alert["labels"]["host"] for alert in found) == ["10.0.0.7", "2001:db8::/64"]
+    assert {alert["status"]["state"] for alert in found} <= {"active", "unprocessed"}
+
+
+def asked(url: str) -> str | None:
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return None
+
+
+# Programs
+
+
+def make_hook(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "a hook"
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return f"exec:{path}".replace(" ", "%20")
+
+
+def test_a_program_gets_the_arguments_of_fastnetmon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERHOSTS_KEY", "secret")
+    out = tmp_path / "out"
+    hook = make_hook(tmp_path, f'printf "%s|" "$@" >> {out}', f"cat >> {out}", f'echo "$SUPERHOSTS_KEY" >> {out}')
+    deliver(hook, batch(row("10.0.0.7; rm -rf /"), row("2001:db8::/64", None, direction="in")))
+    first, empty, second, _ = out.read_text().splitlines()
+    *arguments, record = first.split("|", 4)
+    assert arguments == ["10.0.0.7; rm -rf /", "outgoing", "4120", "ban"]
+    assert json.loads(record)["host"] == "10.0.0.7; rm -rf /"
+    assert empty == ""
+    assert second.split("|")[:4] == ["2001:db8::/64", "incoming", "4043", "ban"]
+    deliver(f"{hook}?action=report")
+    assert "|report|" in out.read_text()
+
+
+def test_statuses_of_a_program(tmp_path: Path) -> None:
+    out, again = tmp_path / "out", tmp_path / "again"
+    hook = make_hook(tmp_path, f"echo $1 >> {out}", f"[ -e {again} ] && exit 75", "exit 0")
+    again.touch()
+    with opened(hook) as sender:
+        with pytest.raises(TemporaryError, match="ended with status 75"):
+            sender.deliver(TWO)
+        again.unlink()
+        sender.deliver(TWO)
+    assert out.read_text().split() == ["10.0.0.7", "10.0.0.7", "2001:db8::/64"]
+    failing = make_hook(tmp_path, f"echo $1 >> {out}", "echo something is wrong >&2", "exit 3")
+    with pytest.raises(PermanentError, match=r"ended with status 3: something is wrong .*that failed: 2"):
+        deliver(failing)
+    assert len(out.read_text().split()) == 5
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hook = make_hook(tmp_path, "sleep 1000 &", f"echo $$ $! > {pids}", "wait")
+    with pytest.raises(PermanentError, match=r"took longer than 1 s and was killed"):
+        deliver(f"{hook}?timeout=1s", batch())
+    parent, child = map(int, pids.read_text().split())
+    wait_for(lambda: not _lives(parent) and not _lives(child), "both have ended")
+
+
+@pytest.mark.slow
+def test_a_program_may_end_while_its_children_hold_the_pipe(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hook = make_hook(tmp_path, "sleep 1000 &", f"echo $! > {pids}", "exit 0")
+    deliver(f"{hook}?timeout=1s", batch())
+    child = int(pids.read_text())
+    wait_for(lambda: not _lives(child), "it has ended")
+
+
+def test_a_program_is_killed_when_ours_ends(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hook = make_hook(tmp_path, f"echo $$ > {pids}", "sleep 1000")
+    errors: list[BaseException] = []
+    with opened(f"{hook}?timeout=1h") as sender:
+
+        def run() -> None:
+            try:
+                sender.deliver(batch())
+            except PermanentError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_for(lambda: pids.exists() and pids.read_text().strip(), "the program runs")
+        sender.abort()
+        thread.join(DEADLINE)
+    assert len(errors) == 1
+    assert f"status -{signal.SIGKILL.value}" in str(errors[0])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# Mail
+
+
+def test_one_mail_a_window(tmp_path: Path) -> None:
+    pytest.importorskip("aiosmtpd")
+    with Receiver(tmp_path, "smtp") as receiver:
+        deliver(f"smtp://127.0.0.1:{receiver.port}/?to=noc@example.net,cert@example.net&from=me@example.net")
+        (got,) = receiver.wait(1)
+    assert (got["from"], got["to"]) == ("me@example.net", ["noc@example.net", "cert@example.net"])
+    mail = email.message_from_string(got["mail"])
+    assert mail["Subject"] == "2 super hosts at ams, 2026-11-14T12:00:00Z"
+    assert mail["Message-ID"] == f"<{TWO.id}@superhosts.invalid>"
+    text, rows = mail.get_payload()  # type: ignore[misc]
+    assert "10.0.0.7: 4120 peers" in text.get_payload()  # type: ignore[union-attr]
+    attached = rows.get_payload(decode=True).decode()  # type: ignore[union-attr]
+    assert [json.loads(line) for line in attached.splitlines()] == TWO.records
+
+
+def test_mail_with_a_password_needs_tls(tmp_path: Path, certificates: Path) -> None:
+    pytest.importorskip("aiosmtpd")
+    (tmp_path / "right").write_text("geheim\n")
+    (tmp_path / "wrong").write_text("geraten\n")
+    with Receiver(tmp_path, "smtp", cert=certificates / "ours.pem") as receiver:
+        address = f"smtp://ops@127.0.0.1:{receiver.port}/?to=noc@example.net&from=me@example.net"
+        ca = f"ca={certificates / 'ours-ca.pem'}"
+        with pytest.raises(TemporaryError, match="refuses user or password") as raised:
+            deliver(f"{address}&{ca}&password-file={tmp_path / 'wrong'}")
+        assert "geraten" not in str(raised.value)
+        with pytest.raises(TemporaryError, match="certificate is not trusted"):
+            deliver(f"{address}&password-file={tmp_path / 'right'}")
+        deliver(f"{address}&{ca}&password-file={tmp_path / 'right'}")
+        (got,) = receiver.wait(1)
+    assert (got["tls"], got["user"]) == (True, "ops")
+    with Receiver(tmp_path, "smtp") as plain, pytest.raises(TemporaryError, match="offers no STARTTLS"):
+        deliver(address.replace(str(receiver.port), str(plain.port)) + f"&password-file={tmp_path / 'right'}")
+
+
+# NATS and Kafka
+
+
+@contextlib.contextmanager
+def nats_server(tmp_path: Path, *options: str) -> Iterator[str]:
+    process = pytest.importorskip("superhosts.fleet.nats.broker", reason="pip install 'superhosts[fleet]'")
+    place = f"127.0.0.1:{free_port()}"
+    host, port = place.split(":")
+    command = [str(process.find_server()), "-a", host, "-p", port, "-js", "-sd", str(tmp_path / "js"), *options]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_for(lambda: not _refuses(int(port)), "nats-server listens")
+            yield place
+        finally:
+            server.kill()
+
+
+def test_nats_subscribers_get_records(tmp_path: Path) -> None:
+    import nats
+
+    async def main(place: str) -> list[Any]:
+        client = await nats.connect(f"nats://{place}")
+        subscription = await client.subscribe("hosts.found")
+        await client.flush()
+        await asyncio.to_thread(deliver, f"nats://{place}/hosts.found")
+        got = [await subscription.next_msg(DEADLINE) for _ in range(2)]
+        await client.close()
+        return got
+
+    with nats_server(tmp_path) as place:
+        got = asyncio.run(main(place))
+    assert [json.loads(message.data) for message in got] == TWO.records
+    assert [message.headers["Nats-Msg-Id"] for message in got] == [record["id"] for record in TWO.records]
+
+
+def test_a_stream_of_nats_keeps_records_once(tmp_path: Path) -> None:
+    import nats
+
+    async def make_stream(place: str) -> None:
+        client = await nats.connect(f"nats://{place}")
+        await client.jetstream().add_stream(name="HOSTS", subjects=["hosts.>"])
+        await client.close()
+
+    async def count(place: str) -> int:
+        client = await nats.connect(f"nats://{place}")
+        info = await client.jetstream().stream_info("HOSTS")
+        await client.close()
+        return int(info.state.messages)
+
+    with nats_server(tmp_path) as place:
+        address = f"nats://{place}/hosts.found?jetstream=on"
+        with pytest.raises(TemporaryError, match=r"no stream stores the subject hosts\.found"):
+            deliver(address)
+        asyncio.run(make_stream(place))
+        deliver(address)
+        deliver(address)
+        assert asyncio.run(count(place)) == 2
+
+
+def test_nats_credentials_and_tls(tmp_path: Path, certificates: Path) -> None:
+    (tmp_path / "right").write_text("geheim")
+    (tmp_path / "wrong").write_text("geraten")
+    cert = str(certificates / "ours.pem")
+    tls = ["--tls", "--tlscert", cert, "--tlskey", cert]
+    with nats_server(tmp_path, "--user", "ops", "--pass", "geheim", *tls) as place:
+        address = f"nats+tls://ops@{place}/hosts?ca={certificates / 'ours-ca.pem'}"
+        deliver(f"{address}&password-file={tmp_path / 'right'}")
+        with pytest.raises(TemporaryError, match="does not accept these credentials"):
+            deliver(f"{address}&password-file={tmp_path / 'wrong'}")
+    with nats_server(tmp_path) as place, pytest.raises(TemporaryError, match="offers no TLS"):
+        deliver(f"nats+tls://ops@{place}/hosts?password-file={tmp_path / 'right'}")
+    with pytest.raises(TemporaryError, match=r"Connection refused|Connect call failed"):
+        deliver(f"nats://127.0.0.1:{free_port()}/hosts")
+
+
+@pytest.mark.slow
+def test_kafka_gets_records_with_the_host_as_key() -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
+    cluster = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=30).brokers.values()
+    place = f"{broker.host}:{broker.port}"
+    deliver(f"kafka://{place}/found")
+    consumer = kafka.Consumer({"bootstrap.servers": place, "group.id": "t", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["found"])
+    got: list[Any] = []
+
+    def read() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            got.append(message)
+        return len(got) == 2
+
+    wait_for(read, "two messages")
+    consumer.close()
+    found = {message.key().decode(): json.loads(message.value()) for message in got}
+    assert found == {record["host"]: record for record in TWO.records}
+    assert {dict(message.headers())["id"].decode() for message in got} == {record["id"] for record in TWO.records}
+
+
+@pytest.mark.slow
+def test_kafka_that_is_not_there() -> None:
+    pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
+    with pytest.raises(TemporaryError):
+        deliver(f"kafka://127.0.0.1:{free_port()}/found?timeout=1s")
+
+
+def test_apprise(tmp_path: Path) -> None:
+    need_apprise()
+    with Receiver(tmp_path, "http", answers="200,500") as receiver:
+        address = f"apprise:json://127.0.0.1:{receiver.port}/token"
+        deliver(address)
+        with pytest.raises(TemporaryError):
+            deliver(address)
+        content = json.loads(receiver.wait(1)[0]["body"])
+    assert "Super hosts (ams)" in content["title"]
+    assert "10.0.0.7: 4120 peers" in content["message"]
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("syslog://", "--output syslog:.*: name a host"),
+        ("syslog://host:x", "name a host"),
+        ("syslog://host?colour=red", "unknown option colour; known options: facility, severity, app"),
+        ("syslog://host?facility=kitchen", "facility=kitchen: use kern, user"),
+        ("syslog://host?app=a b", "app: use 1 to 48 printable ASCII"),
+        ("syslog+tls://host?ca=/none", "ca=/none: cannot be read: No such file"),
+        ("syslog://host?timeout=soon", "timeout: "),
+        ("webhook+https://host/secret?template=fax", "--output webhook.https://host/…: template=fax: use json, slack"),
+        ("webhook+https://host/?secret-file=/none", "secret-file=/none: cannot be read"),
+        ("webhook+https://me:pass@host/", "every user of this machine can see a password on a command line"),
+        ("exec:notify", "name a program by its full path"),
+        ("exec:/etc/passwd", "no such program, or it may not be executed"),
+        ("smtp://host", "name the recipients: to="),
+        ("smtp://host/?to=nobody", "nobody: not an address"),
+        ("smtp://me@host/?to=a@b.example", "name the file of the password: password-file=FILE"),
+        ("nats://host:4222", "name a subject"),
+        ("nats://host:4222/a.*", "name a subject"),
+        ("kafka://host", "name a broker and a topic"),
+        ("apprise:nonsense", "Apprise does not know such a URL"),
+    ],
+)
+def test_addresses_that_make_no_sense(address: str, message: str) -> None:
+    if address.startswith("apprise"):
+        need_apprise()
+    with pytest.raises(UsageError, match=message) as raised:
+        SENDERS[address.partition(":")[0]]().open(address)
+    assert "pass@" not in str(raised.value)
+    assert "/secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("syslog://host:514?format=json", "syslog://host:514"),
+        ("webhook+https://hooks.example/T000/B000/XXXX", "webhook+https://hooks.example/…"),
+        ("webhook+https://hooks.example/?sig=XXXX", "webhook+https://hooks.example/…"),
+        ("webhook+https://me:XXXX@hooks.example", "webhook+https://me@hooks.example"),
+        ("smtp://me:XXXX@host/?to=a@b.example&tls=off", "smtp://me@host"),
+        ("nats://me:XXXX@host:4222/found", "nats://me@host:4222/found"),
+        ("exec:/bin/true?timeout=3s", "exec:/bin/true"),
+        ("apprise:json://me:XXXX@host/", "apprise:…"),
+    ],
+)
+def test_secrets_are_not_shown(address: str, shown: str) -> None:
+    if address.startswith("apprise"):
+        need_apprise()
+    sender = SENDERS[address.partition(":")[0]]().open(address, private=True)
+    assert sender.address.shown == shown
+    assert "XXXX" not in repr(sender.address)
+
+
+def test_every_sender_can_be_opened_and_says_what_it_takes() -> None:
+    for scheme in SENDERS:
+        if scheme == "apprise":
+            need_apprise()
+        assert issubclass(SENDERS[scheme](), Sender)
+
+
+def test_ids_depend_on_the_content_alone() -> None:
+    again = batch(row("10.0.0.7"), row("2001:db8::/64", None, direction="in"))
+    assert again == TWO
+    assert batch(row("10.0.0.7"), row("2001:db8::/64", None, direction="in"), site="fra").id != TWO.id
+    assert len({record["id"] for record in TWO.records}) == 2
+    report = Report(rows=[row(f"10.0.0.{number}") for number in range(5)], window=Window(NOON, NOON + 1), revision=2)
+    parts = [*batches_of(report, most=2)]
+    assert [(len(part.records), part.part, part.parts) for part in parts] == [(2, 1, 3), (2, 2, 3), (1, 3, 3)]
+    assert len({part.id for part in parts}) == 3
+    assert [*batches_of(Report(rows=[]))] == []
+    assert [part.records for part in batches_of(Report(rows=[], revision=2))] == [[]]
+
+
+def test_the_page_of_destinations_names_every_scheme_and_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "destinations.md").read_text(encoding="utf-8")
+    for scheme in SENDERS:
+        assert f"`{scheme}:" in page
+        if scheme != "apprise":
+            for option in SENDERS[scheme]().options:
+                assert f"`{option}`" in page, (scheme, option)

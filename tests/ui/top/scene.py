@@ -1,0 +1,255 @@
+"""A view with everything that the screen shows. Run this file to write the snapshots and docs/images/top.svg anew."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import itertools
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from places import ROOT
+from superhosts.cli._folderview import site_list
+from superhosts.core.pairs import Window
+from superhosts.core.results import Selection
+from superhosts.output.alerts.machine import Alert
+from superhosts.ui.board import Board, Shown, points_of
+from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.feed import LocalFeed
+from superhosts.ui.view import View
+from waiting import DEADLINE
+
+NOON = 1_794_657_600 * 10**9  # 2026-11-14T12:00:00Z
+LENGTH = 300 * 10**9
+WINDOWS = 36
+EVIDENCE = {
+    "pairs": 412,
+    "complete": False,
+    "answered": 0.014,
+    "attempts": 405,
+    "failed": 0.983,
+    "opened": 1.0,
+    "ports": [
+        {"port": "tcp/445", "at": "peer", "share": 0.951},
+        {"port": "icmp", "at": None, "share": 0.03},
+        {"port": "tcp/8080", "at": "host", "share": 0.019},
+    ],
+    "ports_per_peer": 1.0,
+    "packets_per_peer": 1.1,
+    "nets": {"/16": 409, "/24": 412},
+    "peers": ["1.9.77.203", "23.201.4.18", "77.12.191.6", "102.65.33.240", "151.80.9.9", "203.0.113.77"],
+}
+REASON = "it asks, 98 % do not answer, 95 % on tcp/445, about 1.1 packets a peer"
+HOSTS: list[tuple[str, str, str, int, float, tuple[str, ...]]] = [
+    ("10.20.4.17", "reception-pc", "horizontal scan", 18_402, 0.031, ("fra", "ams")),
+    ("10.20.0.53", "resolver", "reflector or resolver", 9_377, 0.034, ("ams", "fra", "vie")),
+    ("203.0.113.66", "www.example.org", "web server", 6_120, 0.036, ("vie",)),
+    ("10.20.8.201", "build 7", "client, proxy or NAT", 3_984, 0.041, ("fra",)),
+    ("2001:db8:20::25", "mail.example.org", "mail server", 2_210, 0.047, ("ams", "vie")),
+    ("10.20.1.12", "backup", "", 1_840, 0.049, ("ams",)),
+    ("198.51.100.9", "", "DDoS or flash crowd", 1_431, 0.053, ("vie", "ams")),
+    ("10.20.4.99", "", "peer-to-peer", 1_207, 0.056, ("fra",)),
+    ("10.20.16.4", "printer [3rd floor]", "", 1_064, 0.058, ("ams",)),
+]
+
+
+def row(host: str, name: str, pattern: str, peers: int, error: float, sites: tuple[str, ...]) -> dict[str, Any]:
+    low, high = round(peers * (1 - error)), round(peers * (1 + error))
+    return {
+        "host": host,
+        "side": "inner",
+        "direction": "any",
+        "peers": peers,
+        "peers_low": low,
+        "peers_high": high,
+        "exact": False,
+        "label": name or None,
+        "pattern": pattern or None,
+        "reason": REASON if "scan" in pattern else None,
+        "evidence": EVIDENCE if "scan" in pattern else None,
+        "sites": [
+            {"site": site, "peers": peers // (place + 1), "peers_low": low // (place + 1), "peers_high": high}
+            for place, site in enumerate(sites)
+        ],
+    }
+
+
+def growth(number: int) -> float:
+    """How much of its peers the scanner has in a window: it comes in waves, and has grown of late."""
+    wave = (0.45, 0.5, 0.62, 0.58, 0.4, 0.33, 0.36, 0.41, 0.55)[number % 9]
+    return wave * (0.5 + 0.5 * number / WINDOWS) if number < WINDOWS - 3 else 0.55 + 0.15 * (number - WINDOWS + 4)
+
+
+def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
+    rows = [
+        row(*each[:3], round(each[3] * (growth(number) if place == 0 else 0.97)), *each[4:])
+        for place, each in enumerate(hosts)
+    ]
+    rows.sort(key=lambda each: -each["peers"])
+    window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
+    missing = ("lon",) if number == WINDOWS - 1 else ()
+    return Shown(
+        window=window,
+        hosts=len(rows),
+        points=tuple(points_of(rows)),
+        rows=tuple(rows),
+        title=f"{len(rows)} hosts with at least 1024 peers",
+        threshold=1024.0,
+        super_hosts=len(rows),
+        sites=("ams", "fra", "vie"),
+        missing=missing,
+    )
+
+
+class Alerts:
+    """Alerts in memory, with the methods of the file that a view asks."""
+
+    def __init__(self) -> None:
+        start = NOON + (WINDOWS - 3) * LENGTH
+        common = {"family": 4, "side": "inner", "direction": "any", "counts": "hosts", "threshold": 1024.0}
+        self.open = [
+            Alert(
+                "scan-out",
+                "10.20.4.17",
+                **common,
+                opened=start,
+                last=NOON + WINDOWS * LENGTH,
+                peers=18_402,
+                peak=18_402,
+            )
+        ]
+        self.closed = [
+            Alert(
+                "many-peers",
+                "10.20.8.201",
+                **common,
+                opened=NOON,
+                last=NOON + 4 * LENGTH,
+                peers=900,
+                peak=5_120,
+                closed=NOON + 6 * LENGTH,
+                reason="quiet",
+            )
+        ]
+        self.mutes: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def alerts(self, *, is_open: bool | None = None, host: str | None = None, most: int = -1) -> list[Alert]:
+        found = [*self.open, *self.closed] if is_open is None else self.open if is_open else self.closed
+        return [alert for alert in found if host in (None, alert.host)]
+
+    def muted(self) -> list[dict[str, Any]]:
+        return list(self.mutes.values())
+
+    def mute(self, host: str, rule: str, until: float, why: str = "") -> None:
+        self.mutes[host, rule] = {"host": host, "rule": rule, "until": until, "why": why}
+
+    def unmute(self, host: str, rule: str) -> bool:
+        return self.mutes.pop((host, rule), None) is not None
+
+
+def sites() -> dict[str, dict[str, Any]]:
+    """What the hub knows of its sites."""
+    end = (NOON + WINDOWS * LENGTH) / 1e9
+    known = {"version": "1.0", "window_end": end, "spool_sketches": 0, "spool_bytes": 0, "refused": 0, "clock": 0.1}
+    return {
+        "ams": {"seen": end + 20, **known},
+        "fra": {"seen": end + 21, **known},
+        "lon": {"seen": end - 1210, **known, "window_end": end - 1200, "clock": -7.25},
+        "vie": {"seen": end + 19, **known},
+    }
+
+
+def make_view(windows: int = WINDOWS) -> View:
+    board = Board()
+    for number in range(WINDOWS - windows, WINDOWS):
+        board.put(shown(number))
+    return View(
+        "hub fra",
+        board,
+        lambda: Selection(1024.0),
+        is_live=True,
+        alerts=Alerts(),  # type: ignore[arg-type]
+        sites=lambda: site_list(sites(), board),
+        clock=lambda: (NOON + WINDOWS * LENGTH) / 1e9 + 30,  # a time that does not pass
+    )
+
+
+def text_of(svg: str) -> list[str]:
+    """Return the lines of a screenshot as text, from what Textual exports."""
+    found: dict[int, list[tuple[float, str]]] = {}
+    for x, line, text in re.findall(
+        r'<text[^>]*? x="([\d.]+)"[^>]*?clip-path="url\(#[^)]*?-line-(\d+)\)">(.*?)</text>', svg
+    ):
+        found.setdefault(int(line), []).append((float(x), html.unescape(text).replace("\N{NO-BREAK SPACE}", " ")))
+    lines = []
+    for number in range(max(found, default=-1) + 1):
+        cells = ""
+        for x, text in sorted(found.get(number, [])):
+            cells = cells.ljust(round(x / 12.2)) + text
+        lines.append(cells.rstrip())
+    return lines
+
+
+def without_fonts(svg: str) -> str:
+    """Return a picture that loads nothing from other places."""
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace(
+        "Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono"
+    )
+
+
+async def ready(pilot: Any, condition: Callable[[], Any], what: str = "") -> None:
+    """Wait until a condition holds and everything that follows from it was drawn."""
+    until = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < until, what or "did not happen"
+        await pilot.pause(0.01)
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def picture(*keys: str, size: tuple[int, int]) -> str:
+    app = TopApp(LocalFeed(make_view()))
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, lambda: app.snapshot is not None)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.app.workers.wait_for_complete()
+            await pilot.pause()
+        return app.export_screenshot(title="superhosts top")
+
+
+SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+PICTURES: dict[str, tuple[str, ...]] = {
+    "hosts": (),
+    "host": ("enter",),
+    "alerts": ("a",),
+    "sites": ("h",),
+    "help": ("question_mark",),
+    "mute": ("m",),
+    "older": ("left", "left", "left", "left"),
+    "filtered": ("slash", *"server", "enter"),
+    "by_name": ("s", "s"),
+}
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+IMAGE = ROOT / "docs" / "images" / "top.svg"
+
+
+def snapshot(name: str, size: str) -> str:
+    """Return the text of a screen."""
+    lines = text_of(asyncio.run(picture(*PICTURES[name], size=SIZES[size])))
+    return "\n".join(lines) + "\n"
+
+
+def image() -> str:
+    """Return the picture of the documentation."""
+    return without_fonts(asyncio.run(picture(size=(116, 15))))
+
+
+if __name__ == "__main__":
+    IMAGE.write_text(image(), encoding="utf-8")
+    SNAPSHOTS.mkdir(exist_ok=True)
+    for name, size in itertools.product(PICTURES, SIZES):
+        (SNAPSHOTS / f"{name}-{size}.txt").write_text(snapshot(name, size), encoding="utf-8")

@@ -1,0 +1,141 @@
+"""Answers that are not what a view answers: they are refused, or can be shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from superhosts.ui.board import Board
+from superhosts.ui.top.feed import ANSWERS, LocalFeed, Looker, check_answer
+from superhosts.ui.top.hosts import filtered, header_line, host_line, host_rows, lay_out, ordered
+from superhosts.ui.top.pages import (
+    Where,
+    alert_items,
+    host_page,
+    list_table,
+    page_title,
+    site_items,
+    status_line,
+    title_line,
+    why_empty,
+)
+from ui.top.scene import HOSTS, WINDOWS, make_view, shown
+
+WRONG = [None, "x", -1, 1e300, float("nan"), True, [], {}, [None], {"a": None}]
+Path = tuple[str | int, ...]
+
+
+def answers() -> dict[str, Any]:
+    """What a hub answers about two windows with one host in each, as it is after its way as JSON."""
+    view = make_view(1)
+    view.board = Board()
+    for number in (WINDOWS - 2, WINDOWS - 1):
+        view.board.put(shown(number, HOSTS[:1]))
+    view.mute("10.0.0.0/8", "scan-out", 60.0, "known")
+    found = {
+        "summary": view.summary() | {"reading": ["1 window of the folder is still to be read."]},
+        "windows": view.windows(),
+        "window": view.window(),
+        "host": view.host(HOSTS[0][0]),
+        "alerts": view.list_alerts(),
+        "sites": view.list_sites(),
+        "unmute": {"unmuted": True},
+    }
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+
+
+class Answering(LocalFeed):
+    """A feed with the answers that were made for it."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        super().__init__(make_view(1))
+        self.found = found
+        self.summary, self.windows = lambda: found["summary"], lambda: found["windows"]  # type: ignore[method-assign]
+        self.window = lambda *_: found["window"]  # type: ignore[method-assign]
+        self.list_alerts = lambda: found["alerts"]  # type: ignore[method-assign]
+
+
+def draw(found: dict[str, Any]) -> Iterator[Text]:
+    """Yield all that the screens make of answers."""
+    snapshot = Looker(Answering(found)).look()
+    for where in (Where(), Where(words="1 /")):
+        yield title_line(snapshot, "", where, 80)
+        yield status_line(snapshot, "", where, 1, 80)
+        yield Text(why_empty(snapshot, "", where))
+    rows = host_rows(found["window"]["rows"])
+    for width in (20, 80, 200):
+        layout = lay_out(rows, width)
+        yield header_line(layout, "peers")
+        for row in ordered(filtered(rows, "10.0.0.0/8"), "name"):
+            yield host_line(row, layout, is_chosen=True)
+    for chosen in (None, *rows):
+        yield host_page(found["host"], chosen, 80)
+    for row in rows:
+        yield page_title(row, (0.0, 1e18))
+    for items in (alert_items(found["alerts"]), site_items(found["sites"], found["summary"].get("now") or 0.0)):
+        table = list_table(items, 120)
+        yield table.header()
+        yield from (table.line(place, True) for place in range(len(items)))
+
+
+def places(found: Any, path: Path = ()) -> Iterator[Path]:
+    yield path
+    for name in found if isinstance(found, dict) else range(len(found)) if isinstance(found, list) else ():
+        yield from places(found[name], (*path, name))
+
+
+def changed(found: Any, path: Path, value: Any) -> Any:
+    """Return an answer with another value at a place; without the field, if the value is `places`."""
+    if not path:
+        return value
+    whole = copy.deepcopy(found)
+    inner = whole
+    for name in path[:-1]:
+        inner = inner[name]
+    if value is places:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return whole
+
+
+def test_answers_of_a_view_can_be_shown() -> None:
+    found = answers()
+    for name in ANSWERS:
+        check_answer(name, found[name])
+    assert "10.20.4.17" in "\n".join(text.plain for text in draw(found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", ANSWERS)
+def test_any_other_answer_is_refused_or_can_be_shown(question: str) -> None:
+    plain, refused = answers(), 0
+    for path in places(plain[question]):
+        for value in (*WRONG, *([places] if path else [])):
+            found = plain | {question: changed(plain[question], path, value)}
+            if is_refused(question, found[question]):
+                refused += 1
+                continue
+            for text in draw(found):
+                assert text.plain.replace("\n", "").isprintable(), (path, value)
+    assert refused >= len(WRONG) - 2
+
+
+def is_refused(question: str, found: Any) -> bool:
+    try:
+        check_answer(question, found)
+    except ValueError:
+        return True
+    return False
+
+
+def test_the_place_of_what_is_wrong_is_told() -> None:
+    found = answers()["host"]
+    del found["points"][1]["start"]
+    with pytest.raises(ValueError, match=r"^host.points\[1\].start$"):
+        check_answer("host", found)

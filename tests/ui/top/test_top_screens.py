@@ -1,0 +1,616 @@
+"""The screens of `superhosts top`, driven by keys: what they show, and what stays where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from superhosts.core.pairs import Window
+from superhosts.core.results import Selection
+from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.board import Board, Shown, points_of
+from superhosts.ui.folder import BusyError
+from superhosts.ui.top import app as program
+from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.feed import LinkError, LocalFeed
+from superhosts.ui.top.screens import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen
+from superhosts.ui.view import View
+from ui.top import scene
+from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
+
+
+def drive(app: TopApp, act: Callable[[Any], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
+    """Run a program until it has its first window, and then let a test act."""
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await ready(pilot, lambda: app.snapshot is not None or app.lost)
+            await act(pilot)
+
+    asyncio.run(run())
+
+
+def lines(app: TopApp) -> list[str]:
+    return scene.text_of(app.export_screenshot())
+
+
+def hosts(app: TopApp) -> list[str]:
+    """The addresses in the lines of the table."""
+    return [line[2:].split()[0] for line in lines(app)[3:-1] if re.match(r"[ ▸][ !][0-9]", line)]
+
+
+async def press(pilot: Any, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+
+
+def put(board: Board, number: int, rows: list[dict[str, Any]], **more: Any) -> None:
+    window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
+    rows = sorted(rows, key=lambda each: -(each["peers"] or each["peers_low"]))
+    board.put(Shown(window, len(rows), tuple(points_of(rows)), tuple(rows), **more))
+
+
+def small(count: int, first: int = 0) -> list[dict[str, Any]]:
+    """Rows of hosts 10.0.0.N with 1000 - N peers."""
+    return [row(f"10.0.0.{number}", "", "", 1000 - number, 0.03, ()) for number in range(first, first + count)]
+
+
+# Pictures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PICTURES)
+def test_screens_look_as_in_the_snapshots(name: str, size: str) -> None:
+    """After a change that is meant: python tests/ui/top/scene.py, and read the difference."""
+    assert scene.snapshot(name, size) == (SNAPSHOTS / f"{name}-{size}.txt").read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_documentation_is_up_to_date() -> None:
+    assert scene.text_of(IMAGE.read_text(encoding="utf-8")) == scene.text_of(scene.image())
+    assert "url(http" not in IMAGE.read_text(encoding="utf-8").replace('"', "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "begins"),
+    [
+        ((200, 60), "▸!10.20.4.17       reception-pc"),
+        ((40, 12), "▸!10.20.4.17       18,402"),
+        ((20, 8), "▸!10.20.4.…  18,402"),
+        ((10, 5), "▸!10.20…"),
+    ],
+)
+def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        shown = lines(app)
+        assert shown[3].startswith(begins)
+        assert all(len(line) <= size[0] for line in shown)
+        for key in ("enter", "escape", "a", "escape", "h", "escape", "question_mark", "escape"):
+            await press(pilot, key)
+
+    drive(app, act, size)
+
+
+def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        assert "17,832 – 18,972" in "\n".join(lines(app))
+        await pilot.resize_terminal(60, 20)
+        await ready(pilot, lambda: "±3 %" in "\n".join(lines(app)))
+        assert all(len(line) <= 60 for line in lines(app))
+
+    drive(app, act, (120, 40))
+
+
+def test_a_long_title_leaves_room_for_the_window() -> None:
+    view = make_view()
+    view.title = "sketches /srv/" + "long/" * 40 + "archive"
+    app = TopApp(LocalFeed(view))
+
+    async def act(pilot: Any) -> None:
+        assert re.match(r" ….*/archive  2026-11-14 14:55–15:00 UTC +missing: lon  1 alert  ● live", lines(app)[0])
+
+    drive(app, act)
+
+
+# Untrusted text
+
+
+@pytest.mark.slow
+def test_markup_and_control_characters_are_shown_as_text() -> None:
+    board = Board()
+    nasty = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\r\n\u202e[link=http://e.example]y[/link]"
+    rows = [row("10.0.0.1", nasty, "[blink]scan", 900, 0.03, ("si[b]te\x1b[2J",))]
+    rows[0]["reason"] = f"because {nasty}"
+    rows[0]["evidence"] = {
+        "pairs": 1,
+        "ports": [{"port": "\x1b[3m", "at": "\x9b", "share": 0.5}],
+        "peers": ["\x1b]8;;"],
+    }
+    put(board, 0, rows, title=f"title {nasty}", notes=(nasty,), missing=(nasty,))
+    app = TopApp(LocalFeed(View(f"hub {nasty}", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        for keys in ((), ("enter",), ("escape", "h"), ("escape", "slash", "[", "b", "enter"), ("escape", "m")):
+            await press(pilot, *keys)
+            shown = "\n".join(lines(app))
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+            for strip in app.screen._compositor.render_strips():
+                assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", strip.text)
+        await press(pilot, "escape", "escape")
+        whole = "\n".join(lines(app))
+        assert "[bold red]x[/]" in whole
+        assert "\\x1b[31m" in whole
+
+    drive(app, act, (220, 30))
+
+
+# What stays
+
+
+@pytest.mark.slow
+def test_the_cursor_stays_on_its_host_and_its_line() -> None:
+    board = Board()
+    put(board, 0, small(60))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, *["down"] * 36, *["up"] * 6)  # a line in the middle of the screen
+        grid = app.screen.query_one(Grid)
+        place = grid.cursor - grid.scroll_offset.y
+        assert "▸ 10.0.0.30" in lines(app)[3 + place]
+        put(board, 1, [*small(60), *[each | {"peers": 5000 + n} for n, each in enumerate(small(5, 100))]])
+        await ready(pilot, lambda: "10.0.0.100" in str(app.rows))
+        assert grid.cursor == 35
+        assert grid.cursor - grid.scroll_offset.y == place
+        assert "▸ 10.0.0.30" in lines(app)[3 + place]
+
+    drive(app, act)
+
+
+def test_a_cursor_that_nobody_moved_stays_on_the_largest_host() -> None:
+    board = Board()
+    put(board, 0, small(3))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        put(board, 1, [*small(3), row("10.9.9.9", "", "", 4000, 0.03, ())])
+        await ready(pilot, lambda: len(app.rows) == 4)
+        assert lines(app)[3].startswith("▸ 10.9.9.9")
+
+    drive(app, act)
+
+
+def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
+    board = Board()
+    put(board, 0, small(50))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "end")
+        put(board, 1, small(2))
+        await ready(pilot, lambda: len(app.rows) == 2)
+        assert hosts(app) == ["10.0.0.0", "10.0.0.1"]
+        assert any(line.startswith("▸") for line in lines(app))
+
+    drive(app, act)
+
+
+@pytest.mark.slow
+def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
+    board = Board()
+    for number in range(3):
+        put(board, number, small(number + 1))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        assert len(hosts(app)) == 3
+        await press(pilot, "left_square_bracket")
+        assert len(hosts(app)) == 2
+        assert "1 window back" in lines(app)[0]
+        put(board, 3, small(4))
+        await ready(pilot, lambda: len(app.snapshot.windows) == 4)
+        assert len(hosts(app)) == 2
+        assert "2 windows back" in lines(app)[0]
+        await press(pilot, "right", "right")
+        assert len(hosts(app)) == 4
+        await press(pilot, "left", "left", "left", "left")
+        assert len(hosts(app)) == 1
+        await press(pilot, "n")
+        put(board, 4, small(5))
+        await ready(pilot, lambda: len(app.rows) == 5)
+
+    drive(app, act)
+
+
+# Sorting and filtering
+
+
+@pytest.mark.slow
+def test_sorting_goes_through_the_columns_that_are_shown() -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "s")
+        assert hosts(app)[:3] == ["10.20.0.53", "10.20.1.12", "10.20.4.17"]
+        assert hosts(app)[-1] == "2001:db8:20::25"
+        await press(pilot, "s", "s", "s")
+        assert hosts(app)[0] == "10.20.0.53"  # three sites
+        await press(pilot, "s")
+        assert hosts(app)[0] == "10.20.4.17"
+        await press(pilot, "S", "S", "S")
+        assert app.where.order == "name"
+
+    drive(app, act, size=(120, 40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("SERVER", ["203.0.113.66", "2001:db8:20::25"]),
+        ("10.20.4.0/24", ["10.20.4.17", "10.20.4.99"]),
+        ("2001:db8::/32 mail", ["2001:db8:20::25"]),
+        ("vie ams", ["10.20.0.53", "2001:db8:20::25", "198.51.100.9"]),
+        ("[3rd", ["10.20.16.4"]),
+        ("nothing has this", []),
+    ],
+)
+def test_filters(words: str, found: list[str]) -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "slash")
+        for key in words:
+            await pilot.press({" ": "space", "/": "slash"}.get(key, key))
+        await press(pilot, "enter")
+        assert hosts(app) == found
+        assert ("No host with" in lines(app)[4]) == (not found)
+        await press(pilot, "escape")
+        assert len(hosts(app)) == len(HOSTS)
+
+    drive(app, act, (120, 30))
+
+
+@pytest.mark.slow
+def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "slash", *"mashq")
+        assert app.where.words == "mashq"
+        assert app.is_running
+        assert len(app.screen_stack) == 1
+
+    drive(app, act)
+
+
+# One host, alerts, sites
+
+
+def test_the_page_of_a_host_follows_its_newest_window() -> None:
+    board = Board()
+    put(board, 0, small(3))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "down", "enter")
+        assert isinstance(app.screen, HostScreen)
+        assert "999 peers" in "\n".join(lines(app))
+        put(board, 1, [row("10.0.0.1", "", "", 4321, 0.03, ())])
+        await ready(pilot, lambda: "4,321 peers" in "\n".join(lines(app)))
+        assert "2 windows, super host in 2" in "\n".join(lines(app))
+
+    drive(app, act)
+
+
+def test_sketches_are_asked_for_a_host_once_a_window() -> None:
+    view, asked = make_view(3), []
+    feed = LocalFeed(view)
+    feed.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+    feed.host = lambda host: asked.append(host) or view.host(host)  # type: ignore[method-assign,func-returns-value]
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "enter")
+        for _ in range(3):  # reports of the same window
+            view.board.put(scene.shown(WINDOWS - 1))
+            await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        assert asked == ["10.20.4.17"]
+        view.board.put(scene.shown(WINDOWS))
+        await ready(pilot, lambda: len(asked) == 2)
+
+    drive(app, act)
+
+
+def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "left", "left", "left", "down", "down", "enter")
+        whole = "\n".join(lines(app))
+        assert "5,735 peers" in whole
+        assert "14:40–14:45" in whole
+
+    drive(app, act)
+
+
+@pytest.mark.slow
+def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
+    board = Board()
+    put(board, 0, small(3))
+    store = AlertStore(tmp_path / "alerts.db")
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0), alerts=store)))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "m", "escape")
+        assert store.muted() == []
+        await press(pilot, "m", "backspace", "backspace", *"soon", "enter")
+        assert "soon" in "\n".join(lines(app))
+        assert store.muted() == []
+        await press(pilot, *["backspace"] * 4, *"2d", "tab", "tab", *"known", "enter")
+        (muted,) = store.muted()
+        assert (muted["host"], muted["rule"], muted["why"]) == ("10.0.0.0/32", "", "known")
+        await press(pilot, "a")
+        assert isinstance(app.screen, AlertsScreen)
+        assert "0 open alerts, 0 closed, 1 muted" in lines(app)[0]
+        assert store.unmute("10.0.0.0/32", "")  # by somebody else, meanwhile
+        await press(pilot, "u")
+        await ready(pilot, lambda: "0 muted" in lines(app)[0])
+        assert [each.message for each in app._notifications][-1:] == ["10.0.0.0/32 was not muted any more"]
+        store.mute("10.0.0.0/32", "", time.time() + 60)
+        await press(pilot, "r", "u")
+        await ready(pilot, lambda: "0 muted" in lines(app)[0])
+        assert store.muted() == []
+        assert len(app._notifications) == 2  # the first told that it was muted
+
+    drive(app, act)
+
+
+def test_without_alerts_there_is_nothing_to_mute() -> None:
+    board = Board()
+    put(board, 0, small(3))
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "m")
+        assert len(app.screen_stack) == 1
+        await press(pilot, "a")
+        assert "none are kept here" in lines(app)[0]
+        await press(pilot, "escape", "h")
+        assert isinstance(app.screen, SitesScreen)
+        assert "No sites are known here" in lines(app)[1]
+
+    drive(app, act)
+
+
+# Links
+
+
+class BrokenFeed(LocalFeed):
+    """A feed that can be broken."""
+
+    why, halted = "", "link lost"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        plain = self.summary
+
+        def summary() -> Any:
+            if self.why:
+                raise LinkError(self.why)
+            return plain()
+
+        self.summary = summary  # type: ignore[method-assign]
+
+
+def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
+    feed = BrokenFeed(make_view())
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        before = hosts(app)
+        feed.why = "http://hub.example: no answer; trying again"
+        await press(pilot, "r")
+        assert "link lost" in lines(app)[0]
+        assert "no answer" in lines(app)[1]
+        assert hosts(app) == before
+        feed.why = ""
+        app._look_if_lost()
+        await ready(pilot, lambda: "● live" in lines(app)[0])
+
+    drive(app, act)
+
+
+def test_an_empty_view_waits_for_its_first_window() -> None:
+    board = Board()
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        assert "no window yet" in lines(app)[1]
+        await press(pilot, "enter", "left", "s", "m", "slash", "escape")
+        put(board, 0, small(2))
+        await ready(pilot, lambda: hosts(app) == ["10.0.0.0", "10.0.0.1"])
+
+    drive(app, act)
+
+
+class BusyFeed(LocalFeed):
+    """A feed over sketches that answers nothing about a host as long as it is busy."""
+
+    is_busy = True
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.asked = 0
+        self.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+
+    def host(self, host: str) -> Any:
+        self.asked += 1
+        if self.is_busy:
+            raise BusyError("other questions are being answered")
+        return super().host(host)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)
+    feed = BusyFeed(make_view())
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "enter")
+        assert "other questions are being answered" in lines(app)[0]
+        feed.is_busy = False
+        if by_hand:
+            await press(pilot, "r")
+        await ready(pilot, lambda: "36 windows, super host in 36" in "\n".join(lines(app)))
+        assert "other questions" not in lines(app)[0]
+        asked = feed.asked
+        for _ in range(3):
+            app._look_if_lost()
+            await ready(pilot, lambda: True)
+        assert feed.asked == asked  # There is an answer for this window.
+        await press(pilot, "r")
+        assert feed.asked == asked + 1
+        await press(pilot, "escape")
+        assert len(hosts(app)) == len(HOSTS)
+
+    drive(app, act)
+
+
+def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 1e6)
+    view = make_view(3)
+    feed = BusyFeed(view)
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "enter")
+        feed.is_busy = False
+        view.board.put(scene.shown(WINDOWS - 1))  # the same window
+        await ready(pilot, lambda: "3 windows, super host in 3" in "\n".join(lines(app)))
+        assert feed.asked == 2
+
+    drive(app, act)
+
+
+def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RETRY", 0.1)
+    failures = [LinkError("no answer")] * 3
+    feed = LocalFeed(make_view())
+    plain = feed.list_sites
+
+    def list_sites() -> Any:
+        if failures:
+            raise failures.pop()
+        return plain()
+
+    feed.list_sites = list_sites  # type: ignore[method-assign]
+    app = TopApp(feed)
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "h")
+        await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
+
+    drive(app, act)
+
+
+def test_all_screens_have_what_a_screen_needs() -> None:
+    """Screens have a metaclass of their own, so that Python itself does not look for methods that are missing."""
+
+    def below(kind: type) -> set[type]:
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    def missing(kind: type) -> set[str]:
+        return {name for name in dir(kind) if getattr(getattr(kind, name, None), "__isabstractmethod__", False)}
+
+    assert missing(AskingScreen) == {"ask", "take"}
+    assert missing(ListScreen) == {"ask", "heading", "items"}
+    assert {kind for kind in below(AskingScreen) if missing(kind)} == {AskingScreen, ListScreen}
+
+
+def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
+    app = TopApp(LocalFeed(make_view()))
+
+    async def act(pilot: Any) -> None:
+        await app.screen.query("*").remove()
+        app._look_if_lost()
+        await press(pilot, "r")
+
+    drive(app, act)
+
+
+def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen goes over ssh, perhaps from far away."""
+    view = make_view()
+    app = TopApp(LocalFeed(view))
+
+    async def act(pilot: Any) -> None:
+        drawn: list[Any] = []
+        for kind in (Grid, Line):
+            plain = kind.refresh
+            monkeypatch.setattr(
+                kind, "refresh", lambda self, *_, plain=plain, **more: drawn.append(self) or plain(self)
+            )
+        for _ in range(3):
+            view.board.put(scene.shown(WINDOWS - 1))
+            await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        app._look_if_lost()
+        assert drawn == []
+        view.board.put(scene.shown(WINDOWS))
+        await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
+        assert {type(each) for each in drawn} == {Grid, Line}
+
+    drive(app, act)
+
+
+def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    plain = program.host_line
+    monkeypatch.setattr(program, "host_line", lambda *given, **more: drawn.append(given) or plain(*given, **more))
+    board = Board()
+    put(board, 0, [row(f"10.{n >> 8}.{n & 255}.1", "", "", 20_000 - n, 0.03, ()) for n in range(10_000)])
+    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+
+    async def act(pilot: Any) -> None:
+        await press(pilot, "end")
+        assert "10.39.15.1" in "\n".join(lines(app))
+        assert len(drawn) < 1000
+
+    drive(app, act)
+
+
+def test_windows_are_listed_again_only_when_one_was_added() -> None:
+    from superhosts.ui.top.feed import Looker
+
+    view, now, asked = make_view(3), [0.0], []
+    feed = LocalFeed(view)
+    feed.is_near = False
+    plain = feed.windows
+    feed.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
+    looker = Looker(feed, lambda: now[0])
+    assert len(looker.look().windows) == 3
+    looker.look()
+    assert len(asked) == 1
+    assert not looker.is_due
+    put(view.board, WINDOWS, small(2))
+    assert len(looker.look().windows) == 4
+    looker.look()
+    now[0] = 60.0
+    assert looker.is_due
+    looker.look()
+    assert len(asked) == 3
+    assert not looker.is_due
