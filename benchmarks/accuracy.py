@@ -26,9 +26,9 @@ import accuracy_small
 from cases import THETA, update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import parse_count
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.errors import ThresholdWarning
 from superhosts.lab.rivals.filter import Filter

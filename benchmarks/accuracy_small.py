@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness import Report
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.detector import Detector
 from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.pairsample import PairSample
 from superhosts.lab.rivals.rgs import Rgs

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.units import parse_count
-from superhosts.lab.drawing import prepare_folder
 from superhosts.lab.experiment import Row
 from superhosts.lab.figures import Facts, draw_comparison
+from superhosts.lab.sheet import prepare_folder
 
 TEXTS = ("window", "detector")
 REALS = ("fnr", "fpr", "ftr", "error", "coverage", "update_rate", "restore_ms")

@@ -42,8 +42,7 @@ from superhosts.core.times import window_name
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.output.report import make_rows
-from superhosts.sketch.files import estimate_in_file
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import estimate_in_file, read_header
 from superhosts.sketch.sketch import Sketch, load
 
 CLEARLY_THERE = 256  # peers at a site from which a host's list of sites should contain the site

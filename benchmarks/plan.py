@@ -47,7 +47,7 @@ from superhosts.core.units import format_size, parse_count
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
 from superhosts.errors import ThresholdWarning
-from superhosts.lab.drawing import Note, caption, draw, series_look
+from superhosts.lab.sheet import Note, caption, draw, series_look
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20

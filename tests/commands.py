@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import forking
 from superhosts.cli import COMMANDS
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 
 
 class Ended(NamedTuple):

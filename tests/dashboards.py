@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.test_hosts import NOON, save
-from superhosts.cli._dashboard import site_list
+from superhosts.cli.web import site_list
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
 from superhosts.fleet.report import HubReport, HubRows, SiteEstimates

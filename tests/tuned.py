@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Tuning
 
 Kind = TypeVar("Kind", bound=Detector)

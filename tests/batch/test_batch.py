@@ -20,7 +20,6 @@ import pytest
 
 import superhosts as sh
 from commands import Run, command
-from superhosts.cli._saving import file_name
 from superhosts.cli.batch import save_window as save
 from superhosts.core.pairs import Window
 from superhosts.core.results import COLUMNS
@@ -39,6 +38,7 @@ from superhosts.fleet.batch import (
     run_task,
     split_into_tasks,
 )
+from superhosts.pipeline.saver import file_name
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
 from superhosts.sources.files import FoundFile

@@ -13,8 +13,8 @@ import typer
 
 from commands import Run
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._loading import Entry
 from superhosts.cli._options import Json, Quiet
+from superhosts.cli._program import Entry
 from superhosts.errors import UsageError
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts.cli._console import announce_compiling, say, use_log_format
 from superhosts.jit import compilation
+from superhosts.output.console import announce_compiling, say, use_log_format
 
 PROGRAM = """
 import atexit

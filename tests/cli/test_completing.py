@@ -12,9 +12,9 @@ import pytest
 
 import superhosts as sh
 from commands import parsed_commands, process
-from superhosts.cli._completing import completion_of
+from superhosts.cli._completion import completion_of
 from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
-from superhosts.lab.entrants import ENTRANTS
+from superhosts.lab.lineup import ENTRANTS
 
 # Words that say what an option takes, where nothing can be offered: files (the shell completes them), numbers, names.
 FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME", "TOKEN"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts.cli._demo_fleet import choose_link
+from superhosts.cli.demo import choose_link
 from superhosts.errors import MissingExtraError
 
 

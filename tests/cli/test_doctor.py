@@ -18,7 +18,7 @@ import superhosts as sh
 from commands import Run
 from gpus import Driver, machine_with
 from stand_in import StandIn
-from superhosts.cli import _checks as checks
+from superhosts.cli import doctor as checks
 from superhosts.jit.cache import distrusted
 from traffic import talk, write
 
@@ -226,7 +226,7 @@ KERNELS = """
 import warnings
 import numpy as np
 from hostgpu import host_gpu
-from superhosts.cli import _checks as checks
+from superhosts.cli import doctor as checks
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.cube.engine import make_on_gpu
 from superhosts.detectors.engines.autogpu import AutoGpu

@@ -11,7 +11,7 @@ import pytest
 from commands import parsed_commands
 from places import DOCS, ROOT
 from superhosts.cli import COMMANDS
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md")))
 # What the hashes of docs/reference/format.md are personalised with.

@@ -17,8 +17,6 @@ import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
 from places import fleet_guide
-from superhosts.cli._console import tell
-from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
 from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
@@ -26,15 +24,18 @@ from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.hashing import secret_of
 from superhosts.core.pairs import DIRECTIONS, SIDES, Window
 from superhosts.cubefile import container as sketchfile
+from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.nats.receive import Identity, NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.spool import Spool
+from superhosts.output.console import tell
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.sample import WIDTHS, Evidence
+from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.tables.options import TableOptions
+from superhosts.ui.service import Reloads
 from traffic import MINUTES, NOON, talk
 
 # Options
@@ -120,7 +121,7 @@ def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
     sketch.window = Window(0, 1)
     for part in edge.parts:
         sketch.part(part)
-    full = {family: np.zeros((EVIDENCE_PAIRS, width), np.uint64) for family, width in WIDTHS.items()}
+    full = {family: np.zeros((EVIDENCE_PAIRS, width), np.uint64) for family, width in EVIDENCE_WORDS.items()}
     for rows in full.values():
         rows[:, 0] = np.arange(EVIDENCE_PAIRS)
     sketch.evidence = Evidence(secret_of(edge.key), EVIDENCE_PAIRS, full)

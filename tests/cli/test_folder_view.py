@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cli.test_hosts import NOON, save
-from superhosts.cli._folderview import ALERT_FILES, folder_view, follow_folder, site_list
 from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.web import ALERT_FILES, folder_view, follow_folder, site_list
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection

@@ -17,9 +17,9 @@ import pytest
 from fleets import make_sketch, write_parcel
 from isolation import TEXT_LOGS
 from processes import Node, ending, make_edge, rows
-from superhosts.cli import _service
-from superhosts.cli._console import tell, use_log_format
-from superhosts.cli._service import log_in_background
+from superhosts.output.console import tell, use_log_format
+from superhosts.ui import service
+from superhosts.ui.service import log_in_background
 from traffic import three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -168,7 +168,7 @@ class FullOnce(StringIO):
 def test_lines_that_were_lost_are_told_in_the_same_format(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = FullOnce()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(_service, "raw_stream", lambda _stream: stream)
+    monkeypatch.setattr(service, "raw_stream", lambda _stream: stream)
     use_log_format("json")
     try:
         with log_in_background():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from superhosts.cli._profile import profile_lines
+from superhosts.cli._summary import profile_lines
 from superhosts.core.profile import Profile, Spent
 from traffic import talk, write
 

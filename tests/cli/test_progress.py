@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from test_archive_cli import save
 from test_cli import on_terminal
 
 from commands import process, start
-from superhosts.cli._console import say, use_log
 from superhosts.cli._progress import Progress, ScanProgress
+from superhosts.output.console import say, use_log
 from superhosts.output.streams import ERASE, Log, raw_stream
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
@@ -61,13 +62,13 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(
     clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources: Any = [Sized(3_000_000), Sized(1_000_000)]
-    with ScanProgress(**terminal).of(sources) as progress:
+    run: Any = SimpleNamespace(sources=[Sized(3_000_000), Sized(1_000_000)])
+    with ScanProgress(**terminal).of(run) as progress:
         clock.now += 2
-        progress.read(1_000_000, 5_000_000)
-        progress.read(1_500_000, 5_000_000)  # too soon to be drawn again
+        progress.step(1_000_000, 5_000_000)
+        progress.step(1_500_000, 5_000_000)  # too soon to be drawn again
         clock.now += 2
-        progress.read(4_000_000, 20_000_000)
+        progress.step(4_000_000, 20_000_000)
     assert shown(capsys) == [
         "[=====>                  ]   25 %  1.0 of 4.0 MB  2.5 M packets/s  0:00:06 left",
         "[=======================>]  100 %  4.0 of 4.0 MB  5.0 M packets/s  0:00:00 left",
@@ -79,19 +80,19 @@ def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(
 def test_a_bar_fits_the_width(
     clock: Clock, terminal: dict[str, Any], width: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources: Any = [Sized(4_000_000)]
-    with ScanProgress(**{**terminal, "width": width}).of(sources) as progress:
+    run: Any = SimpleNamespace(sources=[Sized(4_000_000)])
+    with ScanProgress(**{**terminal, "width": width}).of(run) as progress:
         clock.now += 2
-        progress.read(1_000_000, 5_000_000)
+        progress.step(1_000_000, 5_000_000)
         progress.busy("x" * 1000)
     assert all(len(line) < width for line in shown(capsys))
 
 
 def test_a_pipe_has_no_end(clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    sources: Any = [Sized(3_000_000), Sized(None)]
-    with ScanProgress(**terminal).of(sources) as progress:
+    run: Any = SimpleNamespace(sources=[Sized(3_000_000), Sized(None)])
+    with ScanProgress(**terminal).of(run) as progress:
         clock.now += 70
-        progress.read(1_000_000, 7_000)
+        progress.step(1_000_000, 7_000)
     assert shown(capsys) == ["1.0 MB  7,000 packets  100 packets/s  0:01:10", ""]
 
 
@@ -172,11 +173,11 @@ def test_a_log_in_the_background_keeps_the_bar_below_its_lines(
 
 
 def test_a_line_once_a_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    sources: Any = [Sized(4_000_000)]
-    with ScanProgress(on_terminal=False, clock=clock).of(sources) as progress:
+    run: Any = SimpleNamespace(sources=[Sized(4_000_000)])
+    with ScanProgress(on_terminal=False, clock=clock).of(run) as progress:
         for _ in range(13):
             clock.now += 10
-            progress.read(1_000_000, 6_000_000)
+            progress.step(1_000_000, 6_000_000)
             progress.busy("nothing")
     assert capsys.readouterr().err.splitlines() == [
         "25 %, 1.0 of 4.0 MB, 100 k packets/s, 0:03:00 left",

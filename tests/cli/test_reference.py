@@ -12,9 +12,10 @@ from places import DOCS
 from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, key_of
-from superhosts.cli._reference import _prose, pages, write_pages
+from superhosts.cli._manual import _prose, write_pages
+from superhosts.cli._manual import reference_pages as pages
 from superhosts.cli.config import init_config
-from superhosts.cli.usage.config import Init
+from superhosts.cli.usage.setup import ConfigInit
 
 REFERENCE, PAGES = DOCS / "reference", pages()
 
@@ -29,7 +30,7 @@ def test_there_are_no_pages_of_commands_that_are_gone(tmp_path: Path) -> None:
     assert {f"commands/{path.name}" for path in (REFERENCE / "commands").iterdir()} == expected
     (tmp_path / "commands").mkdir()
     (tmp_path / "commands" / "gone.md").write_text("old")
-    write_pages(tmp_path)
+    write_pages(tmp_path, PAGES, "commands/*.md")
     assert {f"commands/{path.name}" for path in (tmp_path / "commands").iterdir()} == expected
 
 
@@ -47,7 +48,7 @@ def test_every_command_option_and_argument_is_there() -> None:
 
 
 def test_every_key_of_a_new_configuration_file_is_on_the_page(tmp_path: Path) -> None:
-    init_config(Init(file=tmp_path / "new.toml"))
+    init_config(ConfigInit(file=tmp_path / "new.toml"))
     lines = (tmp_path / "new.toml").read_text().splitlines()
     keys = {line[2:].split(" = ")[0] for line in lines if line.startswith("# ") and " = " in line}
     listed = {line.split("`")[1] for line in PAGES["configuration.md"].splitlines() if line.startswith("| `")}

@@ -11,7 +11,7 @@ from fleets import make_sketch, write_parcel
 from hubs import SITES
 from processes import Node, ending, free_port, make_edge, make_hub_on_files, rows
 from scraping import scrape
-from superhosts.cli._reloading import Reloadable
+from superhosts.cli._alerts import Reloadable
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertDesk, AlertStore

@@ -305,7 +305,7 @@ def test_an_input_that_is_not_read_to_its_end_is_not_called_short(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
-    monkeypatch.setattr(ScanProgress, "read", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(ScanProgress, "step", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run("scan", path, *SMALL)
     assert ended.status == 130
     assert ", 1 window of 5m\n" in ended.err

@@ -13,8 +13,8 @@ import superhosts as sh
 from commands import Run
 from forging import bundle, forge, make, take_apart
 from places import REPRO
+from superhosts.detectors import stored
 from superhosts.errors import SketchFileError
-from superhosts.sketch import header
 from superhosts.sketch.sketch import Sketch
 
 FIELDS = {
@@ -129,7 +129,7 @@ def test_memory_total_bounds_the_union_with_its_parts(run: Run, two: list[Path],
 @pytest.fixture
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that says how many bytes of memory are left."""
-    return lambda count: monkeypatch.setattr(header, "memory_left", lambda: count)
+    return lambda count: monkeypatch.setattr(stored, "memory_left", lambda: count)
 
 
 def test_without_it_the_limit_is_what_the_container_has_left(two: list[Path], leave: Callable[[int], None]) -> None:

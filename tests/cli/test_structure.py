@@ -18,9 +18,10 @@ from typer.models import ArgumentInfo, OptionInfo
 from commands import parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
-from superhosts.cli._groups import list_parameters
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
+from superhosts.cli._program import list_parameters
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals import RIVALS
 
@@ -28,14 +29,16 @@ FOLDER = Path(cli.__file__).parent
 
 # Imports of our own modules inside functions, and why each may be there.
 LATE_IMPORTS = {
-    ("_dashboard.py", "superhosts.ui.web.server"): "needs optional packages, which only --web asks for",
-    ("_links.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("web.py", "superhosts.ui.web.server"): "needs optional packages, which only --web asks for",
+    ("_link.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("_link.py", "superhosts.fleet.nats.send"): "the same",
     ("hub.py", "superhosts.cli._nats"): "the same",
-    ("_completing.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
-    ("_completing.py", "superhosts.cli.site"): "the same",
-    ("_completing.py", "superhosts.sketch.files"): "the same",
-    ("_completing.py", "superhosts.fleet.nats.enrolment"): "the same",
-    ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
+    ("demo.py", "superhosts.fleet.nats.broker"): "the same",
+    ("_completion.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
+    ("_completion.py", "superhosts.cli.site"): "the same",
+    ("_completion.py", "superhosts.sketch.files"): "the same",
+    ("_completion.py", "superhosts.fleet.nats.enrolment"): "the same",
+    ("doctor.py", None): "a package that is missing or broken fails its own check, and no other",
 }
 
 # Options that mean something else in one command, and why they keep their name there.
@@ -189,7 +192,7 @@ def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
 
 
 def test_the_help_names_every_detector() -> None:
-    hubs = {name for name, kind in DETECTORS.items() if kind.takes_blocks}
+    hubs = {name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)}
     for names, meant in ((NAMED, {*DETECTORS, *RIVALS}), (MERGED_BY_BATCH, set(DETECTORS)), (MERGED_BY_HUBS, hubs)):
         assert set(names.replace(" or ", ", ").split(", ")) == meant
 
@@ -198,7 +201,7 @@ def test_the_options_of_no_command_need_a_compiler() -> None:
     code = """
 import sys
 from superhosts.cli import COMMANDS
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 for words, entry in COMMANDS.items():
     LazyCommand(words, entry).load()
 print({"numba", "numpy", "pyarrow", "zstandard", "rich", "nats", "dask"} & set(sys.modules))

@@ -14,9 +14,8 @@ import pytest
 
 from processes import Node, ending, make_edge, make_hub_on_files
 from scraping import ask, endpoint
-from superhosts.cli._monitoring import Monitor
-from superhosts.cli._options import ServiceOptions
-from superhosts.cli._systemd import FEEDS, SHOWN, ServiceManager
+from superhosts.ui.monitor import Monitor
+from superhosts.ui.service import FEEDS, SHOWN, ServiceManager
 from traffic import three_windows, write
 from waiting import wait_for
 
@@ -176,7 +175,7 @@ def test_an_edge_and_a_watch_tell_the_same(tmp_path: Path) -> None:
 
 def test_a_service_is_ready_when_traffic_can_come(manager: Manager) -> None:
     """The main loop may move before the thread of a capture has opened its ring."""
-    monitor, why = Monitor("watch", ServiceOptions(), make(manager)), ["a capture is not open"]
+    monitor, why = Monitor("watch", manager=make(manager)), ["a capture is not open"]
     monitor.why_closed = lambda: why[0]
     monitor.beat()
     assert manager.listen() == []

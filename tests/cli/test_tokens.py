@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from superhosts.cli._dashboard import Dashboard
+from superhosts.cli._keys import read_token
 from superhosts.cli._options import DashboardOptions
-from superhosts.cli._token import read_token
-from superhosts.cli._topfeeds import open_feed
-from superhosts.cli.usage.top import SourceOptions, Top
+from superhosts.cli.top import open_feed
+from superhosts.cli.usage.traffic import SourceOptions, Top
+from superhosts.cli.web import Dashboard
 from superhosts.errors import UsageError
 from superhosts.ui.web.access import LEAST_TOKEN
 

@@ -11,14 +11,14 @@ import pytest
 
 from cli.test_hosts import NOON, save
 from commands import Run
-from superhosts.cli import _topfeeds
+from superhosts.cli import top
 from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
-from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed
-from superhosts.cli.usage.top import SourceOptions, Top
+from superhosts.cli.top import LiveFeed, Messages, open_feed
+from superhosts.cli.usage.traffic import SourceOptions, Top
 from superhosts.errors import InputError, MissingExtraError, UsageError
 from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top import load_app
 from superhosts.ui.top.feed import LocalFeed, RemoteFeed
-from superhosts.ui.top.opening import load_app
 from traffic import MINUTES, talk, write
 from traffic import NOON as FIRST
 from waiting import wait_for
@@ -156,7 +156,7 @@ def test_a_feed_whose_counting_fails_is_not_live(
     def fail(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(_topfeeds, "run_scan", fail)
+    monkeypatch.setattr(top, "run_scan", fail)
     feed = open_feed(Top(inputs=[str(write(tmp_path / "a.pcap", talk("10.0.0.7", 15)))], cube=PUBLIC))
     assert isinstance(feed, LiveFeed)
     ended = threading.Event()
@@ -179,7 +179,7 @@ def test_a_feed_that_is_closed_before_it_has_begun_ends(tmp_path: Path) -> None:
 
 def test_messages_are_shown_for_a_moment_and_kept_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("superhosts.cli._topfeeds.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("superhosts.cli.top.time.monotonic", lambda: now[0])
     messages = Messages()
     assert messages.latest() == ""
     messages.write("warning: something")

@@ -9,7 +9,7 @@ import pytest
 import superhosts as sh
 from commands import Run
 from superhosts.core.text import setting, speaking_options
-from superhosts.detectors.kinds import made_with
+from superhosts.detectors.kind import made_with
 from superhosts.detectors.registry import DETECTORS
 from traffic import talk, write
 

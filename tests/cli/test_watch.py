@@ -20,10 +20,10 @@ from rich.console import Console
 import superhosts as sh
 from commands import Run
 from netns import namespace
-from superhosts.cli._liveview import LiveView
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
+from superhosts.ui.live import LiveView
 from traffic import NOON, talk, three_windows, write
 from waiting import DEADLINE, wait_for
 

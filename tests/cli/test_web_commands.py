@@ -19,9 +19,8 @@ from cli.test_hosts import NOON as FIRST
 from cli.test_hosts import save
 from commands import Run
 from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic, write_captures
-from superhosts.cli._dashboard import Dashboard
-from superhosts.cli._folderview import site_list
 from superhosts.cli._options import DashboardOptions
+from superhosts.cli.web import Dashboard, site_list
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board
 from traffic import MINUTES, three_windows, write

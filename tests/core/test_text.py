@@ -81,6 +81,7 @@ def numbers_without_a_singular(source: str) -> Iterator[str]:
                     yield f"line {node.lineno}: {{{name}}}{words.value}"
 
 
+@pytest.mark.slow
 def test_one_thing_is_never_called_by_its_plural() -> None:
     found = [
         f"{path.name}: {place}"

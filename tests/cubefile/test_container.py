@@ -23,7 +23,7 @@ from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container
 from superhosts.detectors.exact import Exact
 from superhosts.errors import HalfMergedError, MergeError, OutputError, SketchFileError, UnreadableError
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import read_header
 from superhosts.sketch.sketch import Sketch
 from taken import little_memory
 from traffic import content

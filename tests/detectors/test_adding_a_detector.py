@@ -14,11 +14,11 @@ import superhosts as sh
 from commands import Run
 from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kinds import Kind
+from superhosts.detectors.kind import Kind
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.storing import Place
+from superhosts.detectors.stored import Place
 from traffic import talk, write
 
 
@@ -26,27 +26,22 @@ class Toy(Detector):
     """Stores every pair of IPv4 addresses in a sorted array of words."""
 
     name = "toy"
-    runs_on_gpu = False
-    grows_with_traffic = True
 
-    def __init__(self, *, key: Any = None, device: str = "cpu", threads: int | None = None) -> None:
+    def __init__(self, *, memory: Any = None, key: Any = None, device: str = "cpu", threads: int | None = None) -> None:
         self.format, self.threads = format_for(32), 1
         self._clear()
 
-    def header(self) -> dict[str, Any]:
-        return {"detector": self.name, "key_bits": 32, "key": None, "format": self.format.fields}
-
     @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         return cls()
 
     @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        return {"pairs": ArrayShape((None,))}
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        return ({"pairs": ArrayShape((None,))},)
 
     @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        return 8 * lengths["pairs"][0]
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
+        return 8 * sides["pairs"][0]
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.pairs = np.union1d(self.pairs, hosts.astype(np.uint64) << np.uint64(32) | peers)

@@ -14,7 +14,7 @@ import pytest
 
 import superhosts as sh
 from superhosts.core.units import parse_size
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import MergeError, UsageError
 
 HOLDERS = ["cube", "dense", "exact"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import naive_names
 from superhosts.core.hashing import DEFAULT_KEY, make_key
 from superhosts.core.textkeys import hash_texts, text_column, text_key
-from superhosts.cubefile.parts import ArrayError
+from superhosts.cubefile.header import ArrayError
 from superhosts.detectors.hostnames import HostNames
 
 KEY, TEXT_KEY = make_key(), text_key(DEFAULT_KEY)

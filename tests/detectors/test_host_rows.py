@@ -15,7 +15,7 @@ from superhosts import Cube, Geometry, Part, Sketch, SketchFileError, load
 from superhosts.core.hashing import make_key
 from superhosts.core.pairs import numbers_to_array
 from superhosts.cubefile.container import CubeReader
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.cubefile.header import compose_header, write_parts
 from superhosts.detectors.cube.rowform import add_differences, find_winners, host_differences
 from superhosts.detectors.engines.base import Tuning
 from superhosts.sketch.files import estimate_in_file
@@ -295,7 +295,7 @@ def test_a_file_with_a_fault_is_refused_and_changes_nothing(fault, message, tmp_
     arrays = {name: array.copy() for name, array in arrays_in(saved(tmp_path / "good.cube", cube)).items()}
     path = tmp_path / "bad.cube"
     fault(arrays)
-    parts = [StoredPart(Part(4), cube.header(), arrays)]
+    parts = [cube._written(Part(4))._replace(arrays=arrays)]
     write_parts(path, compose_header(parts), parts)
     sketch = Sketch.of(union)
     doors = [
@@ -316,7 +316,7 @@ def test_a_wide_host_that_overflows_is_refused(bits, tmp_path):
     cube.update(*pairs_of(cube.geometry))
     arrays = arrays_in(saved(tmp_path / "a.cube", cube))
     arrays["hosts"][:, 1] = (1 << 64) - 1
-    parts = [StoredPart(Part(6), cube.header(), arrays)]
+    parts = [cube._written(Part(6))._replace(arrays=arrays)]
     write_parts(tmp_path / "a.cube", compose_header(parts), parts)
     with pytest.raises(SketchFileError, match=f"array 0/hosts: host 1 has more than {bits} bits"):
         load(tmp_path / "a.cube")
@@ -326,7 +326,7 @@ def test_a_bit_of_giant_columns_in_a_cube_without_them_is_refused(tmp_path):
     cube = make(geometry(giants=0))
     cube.update(*pairs_of(cube.geometry))
     arrays = {**arrays_in(saved(tmp_path / "a.cube", cube)), "giants": np.ones(1, np.uint64)}
-    parts = [StoredPart(Part(4), cube.header(), arrays)]
+    parts = [cube._written(Part(4))._replace(arrays=arrays)]
     write_parts(tmp_path / "a.cube", compose_header(parts), parts)
     with pytest.raises(SketchFileError, match="array 0/giants: has 1 word, must have 0"):
         load(tmp_path / "a.cube")
@@ -344,7 +344,7 @@ def test_a_missing_or_strange_array_is_named(tmp_path):
         ({**arrays, "hosts": arrays["hosts"][0]}, r"field arrays\[1\].shape: a list of 1|must be 1 by any"),
     ]
     for changed, message in cases:
-        parts = [StoredPart(Part(4), cube.header(), changed)]
+        parts = [cube._written(Part(4))._replace(arrays=changed)]
         write_parts(tmp_path / "b.cube", compose_header(parts), parts)
         with pytest.raises(SketchFileError, match=message):
             load(tmp_path / "b.cube")

@@ -11,7 +11,7 @@ import pytest
 import superhosts as sh
 from superhosts.core.textkeys import TextColumn
 from superhosts.detectors.arguments import read_column
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 
 NAMES = ["größe", "", "user 1", "user 1", "x" * 300, "tab\t", None, "日本"]
 NUMBERS = [-(1 << 63), -1, 0, 0, 7, (1 << 63) - 1, None, 42]

@@ -29,7 +29,6 @@ MAKERS: dict[str, Any] = {
     for name, kind in DETECTORS.items()
 }
 each_detector = pytest.mark.parametrize("name", DETECTORS)
-MERGING = [name for name, kind in DETECTORS.items() if "merge" not in kind.broken_laws]
 
 
 def fed(detector: Any, *hosts: int) -> Any:
@@ -54,7 +53,7 @@ def sketch_of(*hosts: int, site: str = "ams", start: int = 0, **options: Any) ->
 # Unions
 
 
-@pytest.mark.parametrize("name", MERGING)
+@each_detector
 def test_a_union_is_new_and_leaves_its_members_as_they_are(name: str) -> None:
     a, b, whole = fed(MAKERS[name](), 1, 2), fed(MAKERS[name](), 2, 3), fed(MAKERS[name](), 1, 2, 3)
     before = a.to_bytes(), b.to_bytes()
@@ -123,8 +122,7 @@ def test_what_cannot_be_united() -> None:
 
 @each_detector
 def test_equal_are_those_of_the_same_kind_and_content(name: str) -> None:
-    a, b = fed(MAKERS[name](), 1, 2), MAKERS[name]()
-    fed(b, 1, 2) if "order" in b.broken_laws else fed(b, 2, 1)
+    a, b = fed(MAKERS[name](), 1, 2), fed(MAKERS[name](), 2, 1)
     assert a == a == b
     assert not a != b  # noqa: SIM202
     assert a == copy.copy(a) == copy.deepcopy(a) == a.copy()
@@ -241,7 +239,7 @@ def test_file_objects_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_file_that_holds_something_else(tmp_path: Path) -> None:
     sh.Exact().save(tmp_path / "exact.cube")
-    with pytest.raises(sh.UsageError, match=r"Cube\.load: the file holds a Exact; use sh\.load"):
+    with pytest.raises(sh.UsageError, match=r"Cube\.load: the file holds exact; use sh\.load"):
         sh.Cube.load(tmp_path / "exact.cube")
     two = sh.Sketch(lambda _: small())
     for direction in ("in", "out"):

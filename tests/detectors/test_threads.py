@@ -28,8 +28,8 @@ from test_laws import SMALL, content, make
 import superhosts as sh
 from crowd import DEADLINE, Call, together, while_others_work
 from superhosts.core import device
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.pipeline.scan import scan
 from superhosts.sketch.sketch import DETECTORS
@@ -46,8 +46,6 @@ TINY: dict[str, Any] = {  # sizes for the simulator, in which every GPU thread i
     "cbaa": CbaaGeometry(1, 8, 4, 0, 2, 6),
     "cbaa-paper": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
 }
-MERGING = [name for name, kind in DETECTORS.items() if "merge" not in kind.broken_laws]
-ON_GPU = [name for name, kind in DETECTORS.items() if kind.runs_on_gpu and name != "exact"]
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
 Columns = tuple[np.ndarray, np.ndarray]
@@ -144,15 +142,12 @@ def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
     for number in range(ROUNDS):
         detector, order = race(name, given, threads=1 + number % 2)
         assert sorted(order) == list(range(len(given)))
-        if "order" in detector.broken_laws:
-            *_, alone = prefixes(name, [given[i] for i in order])
-            expected = content(alone)
         assert content(detector) == expected
         assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
 
 
 @pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
-@pytest.mark.parametrize("name", ON_GPU)
+@pytest.mark.parametrize("name", TINY)
 def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) -> None:
     given = batches(6, 5)
     kind = tuned(DETECTORS[name], Tuning(gpu=GpuTuning(host_slots=64)))
@@ -173,7 +168,7 @@ def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) ->
 
 @pytest.mark.gpu
 @pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
-@pytest.mark.parametrize("name", [*ON_GPU, "exact"])
+@pytest.mark.parametrize("name", DETECTORS)
 def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
     given = batches(WRITERS * BATCHES, 300)
     *_, alone = prefixes(name, given)
@@ -263,7 +258,7 @@ def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize("name", DETECTORS)
 def test_two_that_take_each_other_in_meanwhile_both_have_all(name: str) -> None:
     given = growing(40, 2000)
     *_, alone = prefixes(name, given)
@@ -420,9 +415,6 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "save": lambda d, path: d.save(path / "a.cube"),
     "load_arrays": lambda d, _: d.load_arrays(d.twin.arrays()),
     "estimate_many": lambda d, _: d.estimate_many(["10.0.0.7"]),
-    "merger": lambda d, _: d.merger({}),
-    "name_merger": lambda d, _: d.name_merger({}),
-    "buffers": lambda d, _: d.buffers({name: array.shape for name, array in d.twin.arrays().items()}),
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
     "search_for": lambda d, _: d.search_for(5),
     "columns_of": lambda d, _: d.columns_of("10.0.0.7"),
@@ -436,12 +428,9 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 }
 # Names that need no lock, because they depend only on the constructor's arguments.
 NO_LOCK = {
-    *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
-    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning", "auto_gpu"),
-    *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry"),
-    *("slack", "takes_exact", "takes_keys"),
-    *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
-    *("make_empty", "paper", "of", "load", "from_bytes"),  # constructors
+    *("key_bits", "kind", "check_alike", "mangle", "mangled", "geometry", "fingerprint"),
+    *("name", "broken_laws", "widths", "cpu_engine", "tuning", "auto_gpu", "geometry_type", "slack", "check_device"),
+    *("for_scan", "paper", "of", "load", "from_bytes"),  # constructors
 }
 
 
@@ -481,8 +470,6 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
     methods = public(DETECTORS[name])
     assert {"update", "merge", "super_hosts", "top", "clear", "copy", "memory", "arrays"} <= set(methods)
     for method in [*methods, "__copy__", "__deepcopy__", "__reduce__", "__or__", "__eq__"]:
-        if method in {"merge", "__or__"} and name not in MERGING:
-            continue  # Filters reject a merge before they acquire the lock.
         detector = make(name, device="cpu")
         detector.update(*HOSTS)
         detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
@@ -508,7 +495,7 @@ def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
 
 
 def test_merging_takes_the_lock_of_the_other_too() -> None:
-    for name in MERGING:
+    for name in DETECTORS:
         one, two = make(name, device="cpu"), make(name, device="cpu")
         two.lock = Trap()  # type: ignore[assignment]
         with pytest.raises(Taken):
@@ -533,7 +520,7 @@ class Noted:
 
 def test_who_needs_two_takes_their_locks_in_one_order() -> None:
     """Otherwise two threads that merge the same two detectors into each other would deadlock."""
-    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in MERGING]
+    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in DETECTORS]
     pairs.append((bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)))
     for one, two in pairs:
         taken: list[str] = []

@@ -16,7 +16,7 @@ from hubs import FakeTime, Node, three, union_of
 from objectstores import BUCKET, S3Server
 from processes import COMMON, INNER, free_port, rows, wait_for
 from processes import Node as Process
-from superhosts.cli._links import find_place
+from superhosts.cli._link import find_place
 from superhosts.errors import UsageError
 from superhosts.fleet import filestore
 from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender

@@ -25,6 +25,7 @@ from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
 from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
@@ -39,7 +40,6 @@ from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
 from superhosts.output.report import HUB_COLUMNS, Report
 from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Stored
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 

@@ -20,7 +20,6 @@ import pytest
 
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
-from superhosts.cli._service import Status
 from superhosts.cli._signals import ended_by_signals, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
@@ -33,6 +32,7 @@ from superhosts.output.report import Report
 from superhosts.output.streams import Background, Log, Unbuffered
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
+from superhosts.ui.service import Status
 
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
 HOSTS = 300

@@ -15,7 +15,7 @@ from hubs import Node
 from naive_evidence import Packet, sample
 from sketch.evidence.scenes import HOST, Scene, browsing, horizontal_scan
 from sketch.evidence.test_sampling import batch_of
-from superhosts.cli._alerting import NeededEvidence
+from superhosts.cli._alerts import NeededEvidence
 from superhosts.cli.hub import with_title
 from superhosts.core.hashing import secret_of
 from superhosts.core.pairs import Part

@@ -24,6 +24,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.stored import Stored
 from superhosts.fleet.hub import LONGEST_REST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
@@ -31,7 +32,6 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
 from superhosts.fleet.union import UnionBuilder
-from superhosts.sketch.header import Stored
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -427,7 +427,7 @@ def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Pat
 
 def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One site sends sketch after sketch with counters of its own: its window is reported like the others."""
-    monkeypatch.setattr("superhosts.sketch.header.MOST_NOTES", 50)
+    monkeypatch.setattr("superhosts.sketch.sketch.MOST_NOTES", 50)
     monkeypatch.setattr(sketchfile, "MAX_HEADER", 12_000)
     node = Node(tmp_path, grace=0.0)
     for base in range(5):

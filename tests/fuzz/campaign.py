@@ -44,7 +44,7 @@ COVERED = [
     "superhosts.core.units",
 ]
 COVERED += [
-    "superhosts.sketch.header",
+    "superhosts.detectors.stored",
     "superhosts.sketch.sketch",
     "superhosts.reports",
     "superhosts.pipeline.windows",

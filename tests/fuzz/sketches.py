@@ -24,14 +24,13 @@ import superhosts as sh
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
-from superhosts.cli._loading import LazyCommand
+from superhosts.cli._program import LazyCommand
 from superhosts.core.pairs import Part, Window
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.output.report import make_rows
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.files import find_in_file
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import find_in_file, read_header
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 

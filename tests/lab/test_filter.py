@@ -10,8 +10,8 @@ from shapes import one_scanner, zipf
 from superhosts import GeometryError, UsageError
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from superhosts.detectors.engines.base import Tuning
+from superhosts.lab.rivals.base import HostSet
 from superhosts.lab.rivals.filter import Filter, Geometry
-from superhosts.lab.rivals.hostset import HostSet
 from tuned import tuned
 
 pytestmark = pytest.mark.slow
@@ -78,26 +78,6 @@ def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
     rows = [detector.estimate(host) for host in range(40)]
     assert all((row.saturated, row.peers, row.peers_high) == (True, None, None) for row in rows)
     assert np.mean([row.peers_low <= 1000 for row in rows]) >= 0.95
-
-
-def test_wide_peers():
-    hosts, low = traffic(300)
-    wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)
-    detector, oracle = Filter(geometry=SMALL), naive.Filter(SMALL._asdict(), DEFAULT_KEY)
-    detector.update(hosts, wide)
-    for host, (high, peer) in zip(hosts.tolist(), wide.tolist(), strict=True):
-        oracle.update(host, high << 64 | peer)
-    assert_equal(detector, oracle)
-
-
-def test_batches_of_any_size_are_one_stream():
-    hosts, peers = traffic()
-    one, many = Filter(geometry=SMALL), Filter(geometry=SMALL)
-    one.update(hosts, peers)
-    for start in range(0, len(hosts), 111):
-        many.update(hosts[start : start + 111], peers[start : start + 111])
-    for name, array in one.arrays().items():
-        assert np.array_equal(array, many.arrays()[name]), name
 
 
 def test_a_long_list_grows_and_counts_as_memory():

@@ -117,17 +117,6 @@ def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
         assert {row.host for row in saturated} <= {row.host for row in detector.super_hosts(10 * typical)}
 
 
-@on_any_device
-def test_wide_peers(place):
-    hosts, low = traffic(100)
-    wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)
-    detector, oracle = Gse(geometry=SMALL, device=place), naive.Gse(SMALL._asdict(), DEFAULT_KEY)
-    detector.update(hosts, wide)
-    for host, (high, peer) in zip(hosts.tolist(), wide.tolist(), strict=True):
-        oracle.update(host, high << 64 | peer)
-    assert_equal(detector, oracle)
-
-
 def test_the_interval_is_that_of_the_formula_and_covers():
     geometry = Geometry(array_bits=17, vector_bits=9, table_bits=8)
     rng = np.random.default_rng(4)

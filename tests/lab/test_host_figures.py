@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
-from superhosts.lab import drawing
-from superhosts.lab.drawing import Note, caption, key_words
+from superhosts.lab import sheet
 from superhosts.lab.hostfigures import (
     MOST_HOSTS,
     Columns,
@@ -18,6 +17,7 @@ from superhosts.lab.hostfigures import (
     plot_history,
     plot_hosts,
 )
+from superhosts.lab.sheet import Note, caption, key_words
 
 
 def row(host: str, peers: int | None, *, reach: int = 30, **others: Any) -> dict[str, Any]:
@@ -30,8 +30,8 @@ def row(host: str, peers: int | None, *, reach: int = 30, **others: Any) -> dict
 
 @pytest.fixture
 def axes() -> Any:
-    with pytest.importorskip("matplotlib").rc_context(drawing.STYLE):
-        yield drawing.new_figure(3).subplots()
+    with pytest.importorskip("matplotlib").rc_context(sheet.STYLE):
+        yield sheet.new_figure(3).subplots()
 
 
 def names(axes: Any) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive_rivals
-from shapes import near_threshold, one_scanner, zipf
+from shapes import zipf
 from superhosts import GeometryError
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
 from superhosts.detectors.engines.base import Tuning
@@ -147,15 +147,6 @@ def test_a_merge_counts_what_waits_in_both():
         right.update(hosts[start : start + 50], peers[start : start + 50])
     left.merge(right)
     assert np.array_equal(left.arrays()["pairs"], whole.arrays()["pairs"])
-
-
-def test_named_shapes():
-    detector = PairSample("4MiB")
-    for shape in (one_scanner(), near_threshold()):
-        detector.clear()
-        detector.update(shape.hosts, shape.peers)
-        expected = {host for host, peers in shape.truth.items() if peers >= 1024}
-        assert set(detector.super_hosts(1024).hosts.tolist()) == expected
 
 
 def test_all_of_the_memory_holds_pairs():

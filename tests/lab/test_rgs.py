@@ -71,16 +71,6 @@ def test_registers_cells_and_answers_are_the_oracles(count):
     assert list(detector.top(3)) == list(detector.super_hosts(1))[:3]
 
 
-def test_wide_peers():
-    hosts, low = traffic(300)
-    wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)
-    detector, oracle = Rgs(geometry=SMALL), naive_rivals.Rgs(SMALL.groups, SMALL.buckets, DEFAULT_KEY)
-    detector.update(hosts, wide)
-    for host, (high, peer) in zip(hosts.tolist(), wide.tolist(), strict=True):
-        oracle.update(host, high << 64 | peer)
-    assert_equal(detector, oracle)
-
-
 @pytest.mark.parametrize("peers", [10, 100, 1000, 20_000])
 def test_counts_are_unbiased_and_intervals_hold(peers):
     """Hosts that hardly share registers: 256 of them count with a deviation of about 5 %."""

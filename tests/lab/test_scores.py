@@ -11,8 +11,7 @@ from superhosts.core.pairs import array_to_numbers, numbers_to_array
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
-from superhosts.lab.experiment import averages, make_row
-from superhosts.lab.panel import Outcome, Panel
+from superhosts.lab.experiment import Outcome, Panel, averages, make_row
 from superhosts.lab.rivals import RIVALS
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import naive
-from shapes import near_threshold, one_scanner
 from superhosts import GeometryError
 from superhosts.core.hashing import DEFAULT_KEY, mangle32
 from superhosts.detectors.engines.base import Tuning
@@ -57,21 +56,6 @@ def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
 def test_buckets_are_the_oracles(threads):
     detector = tuned(SpreadSketch, Tuning(min_pairs_per_thread=100))(geometry=SMALL, threads=threads)
     assert_equal(detector, filled(detector, *traffic()))
-
-
-def test_peers_of_every_width_are_folded_as_the_oracle_does():
-    hosts, low = traffic(400)
-    high = np.where(np.arange(400) % 2, low, 0).astype(np.uint64)
-    oracle = naive.SpreadSketch(SMALL.rows, SMALL.buckets, DEFAULT_KEY)
-    for host, a, b in zip(hosts.tolist(), high.tolist(), low.tolist(), strict=True):
-        oracle.update(host, a << 64 | b)
-    detector = SpreadSketch(geometry=SMALL)
-    detector.update(hosts, np.stack([high, low.astype(np.uint64)], axis=1))
-    assert_equal(detector, oracle)
-    narrow, wide = SpreadSketch(geometry=SMALL), SpreadSketch(geometry=SMALL)
-    narrow.update(hosts, low)
-    wide.update(hosts, low.astype(np.uint64))
-    assert np.array_equal(narrow.buckets, wide.buckets)
 
 
 @pytest.mark.parametrize("count", [200, 3000, 20_000])
@@ -134,21 +118,6 @@ def test_a_full_bitmap_is_saturated():
     assert row.peers_low == math.floor(748_043 - crowd)  # 2^12·64·(ln 64 − ln 3.69)
     assert row.peers_high is None
     assert [r.host for r in detector.super_hosts(5_000_000)] == [row.host]
-
-
-def test_named_shapes():
-    detector = SpreadSketch("4MiB")
-    shape = one_scanner()
-    detector.update(shape.hosts, shape.peers)
-    assert detector.super_hosts(1024).hosts.tolist() == [0x0A000007]
-    near = near_threshold()
-    detector.clear()
-    detector.update(near.hosts, near.peers)
-    inside = 0
-    for host, peers in near.truth.items():
-        row = detector.estimate(host)
-        inside += row.peers_low <= peers <= row.peers_high
-    assert inside >= 52  # of 60 with 95 % coverage; fewer only once in ten thousand runs
 
 
 def test_the_interval_reaches_down_by_what_others_may_have_added():

@@ -18,8 +18,7 @@ from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.addressing import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.errors import DifferenceError, MergeError, SketchFileError, UsageError, VersionError
-from superhosts.sketch.files import estimate_in_file
-from superhosts.sketch.header import read_header
+from superhosts.sketch.files import estimate_in_file, read_header
 from taken import little_memory
 from traffic import content
 

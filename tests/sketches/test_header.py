@@ -23,10 +23,10 @@ from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.stored import read_fields
 from superhosts.errors import MergeError, SketchFileError, ThresholdWarning, UsageError
-from superhosts.sketch.grammar import read_fields
-from superhosts.sketch.header import MOST_NOTES, read_header
-from superhosts.sketch.sketch import Sketch
+from superhosts.sketch.files import read_header
+from superhosts.sketch.sketch import MOST_NOTES, Sketch
 from traffic import content
 
 ODD: list[Any] = [
@@ -186,7 +186,7 @@ def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
 )
 def test_any_json_is_refused_with_a_field(value: Any) -> None:
     with pytest.raises(FieldError) as caught:
-        read_fields({"parts": [], "window": None, "sites": [], "counters": value, "unlisted": value})
+        read_fields({"parts": [], "window": None, "sites": [], "counters": value, "unlisted": value}, DETECTORS)
     assert str(caught.value).isprintable()
 
 

@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from faults import full_disk
-from superhosts.cli._groups import as_function
+from superhosts.cli._program import as_function
 from superhosts.cli.synth import synth
-from superhosts.cli.usage.synth import Synth
+from superhosts.cli.usage.lab import Synth
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import OutputError, UsageError
 from superhosts.sources.synthetic.capture import truth_path

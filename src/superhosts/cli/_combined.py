@@ -11,14 +11,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._alerting import for_alerts, open_desk, policy_of, wants_alerts
-from superhosts.cli._dashboard import Dashboard
+from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alerts
 from superhosts.cli._options import NamesOptions, WantedOptions, check_no_conflict
-from superhosts.cli._outputs import output_options
-from superhosts.cli._settings import make_settings
+from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.edge import Edge
-from superhosts.cli.usage.hub import Hub
+from superhosts.cli.usage.fleet import Edge, Hub
+from superhosts.cli.web import Dashboard
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND, format_duration, parse_duration, parse_size

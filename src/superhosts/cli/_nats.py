@@ -10,10 +10,8 @@ import contextlib
 import logging
 from typing import Any
 
-from superhosts.cli._console import tell
 from superhosts.cli._options import LinkOptions
-from superhosts.cli._service import Reloads
-from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
+from superhosts.cli.usage.fleet import BROKER_CAP, LISTEN, Hub
 from superhosts.core.files import exposure_warning
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.units import parse_size
@@ -23,6 +21,8 @@ from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver, own_identity
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import Quotas
+from superhosts.output.console import tell
+from superhosts.ui.service import Reloads
 
 __all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
 

@@ -2,8 +2,8 @@
 
     [==============>                         ]  35 %  1.4 of 4.0 GB  2.5 M packets/s  0:00:12 left
 
-The bar is the last line of the terminal. Messages appear above it (`_console.py`); a command that writes results to
-the same terminal pauses it. Nothing runs in a thread of its own: the work says how far it is.
+The bar is the last line of the terminal. Messages appear above it (`output/console.py`); a command that writes
+results to the same terminal pauses it. Nothing runs in a thread of its own: the work says how far it is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, Self, TypeVar
 
-from superhosts.cli._console import say, show_status
 from superhosts.core.text import short_rate
-from superhosts.sources.base import Source
+from superhosts.output.console import say, show_status
+from superhosts.output.report import Report
+from superhosts.pipeline.scan import Scan
 
 Item = TypeVar("Item")
 REDRAWN = 0.1  # seconds between two drawings of a bar
@@ -134,25 +135,44 @@ class Progress:
             show_status(text)
 
 
+class View(Protocol):
+    """Shows a scan while it runs."""
+
+    def of(self, run: Scan) -> AbstractContextManager[object]:
+        """Show this run until the context is left."""
+
+    def step(self, position: int, packets: int) -> None:
+        """Show how far it is. The scan calls this often, between two blocks of packets."""
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Make room while results are printed, perhaps on the same terminal."""
+
+    def add(self, report: Report) -> None:
+        """Take note of a window that has closed and was written."""
+
+
 class ScanProgress(Progress):
     """How much of some inputs is read: their bytes, and the packets in them."""
 
     def __init__(self, **options: object) -> None:
         super().__init__("bytes", **options)  # type: ignore[arg-type]  # the options of `Progress`
 
-    def of(self, sources: Sequence[Source]) -> Self:
-        """Take the size of all inputs as the whole."""
-        sizes = [source.size() for source in sources]
+    def of(self, run: Scan) -> Self:
+        """Take the size of all inputs of a run as the whole."""
+        sizes = [source.size() for source in run.sources]
         self._total = None if None in sizes else sum(size or 0 for size in sizes)
         return self
 
-    def read(self, position: int, packets: int) -> None:
+    def step(self, position: int, packets: int) -> None:  # type: ignore[override]  # an item is a byte here
         """Show how far the scan is, if a moment has passed."""
         if self._is_due():
             seconds = self._last - self._began
             count = [] if self._total else [f"{packets:,} packets"]
             rate = [f"{short_rate(packets / seconds)} packets/s"] if seconds > 0 else []
             self._draw(position, [self._amount(position), *count, *rate])
+
+    def add(self, report: Report) -> None:
+        """Do nothing: windows are shown by the destinations of results."""
 
     def _amount(self, done: float) -> str:
         name, size = next(each for each in SIZES if max(done, self._total or 0) >= each[1] or each[1] == 1)

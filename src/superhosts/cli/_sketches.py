@@ -3,20 +3,60 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
+from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.times import shows_local
-from superhosts.core.units import SECOND, parse_duration
+from superhosts.core.units import SECOND, format_size, parse_duration
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.errors import InputError, UsageError
+from superhosts.lab.sheet import Note, caption, key_words
+from superhosts.output.console import command_line, say
 from superhosts.sketch.files import saved_sketch
+from superhosts.sketch.sketch import Sketch
 from superhosts.sources.files import match_pattern
+
+
+class SketchFacts:
+    """What a figure of sketches depends on, gathered sketch by sketch."""
+
+    def __init__(self) -> None:
+        self._windows: set[object] = set()
+        self._keys: set[str] = set()
+        self._memory: set[int] = set()
+        self._flows = 0.0  # of the fullest part of a sketch
+
+    def add(self, sketch: Sketch) -> None:
+        """Take note of one sketch."""
+        self._windows.add(sketch.window)
+        for detector in sketch.parts.values():
+            if detector.kind.key is not None:
+                self._keys.add(detector.kind.key)
+            if isinstance(detector, ColumnSketch):
+                self._memory.add(detector.geometry.memory)
+                self._flows = max(self._flows, detector.fill().pairs)
+
+    def note(self, *first: str, windows: int | None = None) -> Note:
+        """Return the text under the figure, and the command. `windows` are given if not all sketches were added."""
+        known = windows is None and self._flows
+        flows = f" of up to {counted(float(f'{self._flows:.3g}'), 'flow')}" if known else ""
+        seen = f"{counted(windows or len(self._windows), 'window')}{flows}"
+        memory = " and ".join(map(format_size, sorted(self._memory)))
+        return Note(caption(*first, seen, memory, key_words(self._keys)), command_line(sys.argv))
+
+
+def selected(selection: Selection) -> str:
+    """Say which hosts are drawn."""
+    least = "" if selection.threshold is None else f"θ = {selection.threshold:,g}"
+    most = "" if selection.top is None else f"top {selection.top}"
+    return ", ".join(filter(None, (most, least)))
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:

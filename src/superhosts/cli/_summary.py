@@ -5,36 +5,104 @@ Summaries are for people who watch, and --quiet hides them. Warnings about data 
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from superhosts.cli._console import say, tell
+from superhosts.cli._options import ResultOptions
+from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.notices import WARNING, Notice, as_warning
 from superhosts.core.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
+from superhosts.core.profile import STAGES, WAITING, Profile, Spent, process_age, timing
 from superhosts.core.text import counted, short_rate
-from superhosts.pipeline.scan import Counters
+from superhosts.errors import OutputError, UsageError
+from superhosts.output.console import say, tell
+from superhosts.pipeline.network import REASONS, Counters
 from superhosts.pipeline.settings import Settings
 
+# Where the time of a run went, by stage and thread (--verbose)
+
+
+MOST_COLUMNS = 8  # threads with a column of their own
+LONGEST_NAME = 20  # characters of a thread's name
+
+
+@contextmanager
+def profiled(wanted: bool) -> Iterator[None]:
+    """Say in the end where the time of this process went, if `wanted`."""
+    if not wanted:
+        yield
+        return
+    with timing() as watch:
+        watch.add_start(process_age())
+        try:
+            yield
+        finally:
+            for line in profile_lines(watch.profile()):
+                say(line)
+
+
+def profile_lines(profile: Profile) -> Iterator[str]:
+    """Return the lines of the table, what threads of one role share, and the stage that was most of the work."""
+    yield f"where the time went: {profile.seconds:.3f} s, {counted(len(profile.threads), 'thread')}"
+    roles = _roles(profile)
+    rows = [["stage", *map(_shortened, roles), "total", "CPU", "share", "rate"]]
+    for name, spent in profile.stages().items():
+        cells = [f"{sum(each.get(name, Spent()).seconds for each in members):.3f}" for members in roles.values()]
+        rows.append([name, *cells, *_total(profile, name, spent)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        yield "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+    for role, members in roles.items():
+        if len(members) > 1:
+            busy = [sum(spent.seconds for name, spent in each.items() if name != WAITING) for each in members]
+            yield f"{role}: {min(busy):.3f} to {max(busy):.3f} s each"
+    most = profile.bottleneck()
+    if most is not None:
+        yield f"most work: {most} ({profile.share(most):.0%})"
+
+
+def _roles(profile: Profile) -> dict[str, list[dict[str, Spent]]]:
+    """Return what threads spent, by the name of the column: that of the thread, or of all with the same role."""
+    if len(profile.threads) <= MOST_COLUMNS:
+        return {thread: [stages] for thread, stages in profile.threads.items()}
+    roles: dict[str, list[dict[str, Spent]]] = {}
+    for thread, stages in profile.threads.items():
+        roles.setdefault(_role(thread), []).append(stages)
+    return {f"{len(found)} {role}" if len(found) > 1 else role: found for role, found in roles.items()}
+
+
+def _role(thread: str) -> str:
+    """Return the name of a thread without its number or file: superhosts_3 and superhosts_4 do the same."""
+    return re.sub(r"[_-]?\d+( \(.*\))?$|(?<=\w) .*$", "", thread) or thread
+
+
+def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
+    """Return the cells after the columns of the threads."""
+    cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
+    rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
+    share = "" if name == WAITING else f"{profile.share(name):.0%}"
+    return [f"{spent.seconds:.3f}", cpu, share, rate]  # the share is that of the processor time
+
+
+def _rate(each_second: float, unit: str) -> str:
+    for prefix in ("", "k ", "M "):
+        if each_second < 999.5:
+            return f"{each_second:.3g} {prefix}{unit}/s"
+        each_second /= 1000
+    return f"{each_second:.3g} G {unit}/s"
+
+
+def _shortened(thread: str) -> str:
+    """Return the name of a thread with its middle left out: the name of a reader contains a path."""
+    return thread if len(thread) <= LONGEST_NAME else f"{thread[:5]}…{thread[6 - LONGEST_NAME :]}"
+
+
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
-# Why packets did not become pairs, by the name of the counter.
-REASONS = {
-    "not_ip": "not IP",
-    "truncated": "truncated before their addresses",
-    "unsupported_link": "of an unsupported link type",
-    "bad_rows": "without two addresses or a time",
-    "no_inner_end": "without an inner end",
-    "same_ends": "from an address to itself",
-    "filtered": "of other protocols or ports",
-    "unknown_details": "of unknown protocol or ports",
-    "no_contact": "that neither open a conversation nor answer",
-    "late": "too late for their window",
-    "stray": "with a stray time",
-    "repeated": "of windows that were finished before",
-    "skipped_family": "IPv6, which this detector does not take",
-    "unused": "read when the scan was stopped, and in no window",
-}
 LOSSES = (
     "truncated",
     "unsupported_link",
@@ -219,3 +287,44 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
         said += f"; prefixes seen most: {', '.join(seen)}; if the first is yours: --inner {hint}"
     tell(as_warning(said))
     return True
+
+
+STANDARD_OUTPUT = "-"
+
+
+class CountersOutput:
+    """Where the counters of a run go; nowhere if there is no target."""
+
+    def __init__(self, target: str | None, results: ResultOptions | None = None) -> None:
+        """Check the target before the run, so that a long one does not end without its counters."""
+        self._target = target
+        if target == STANDARD_OUTPUT:
+            rows = (
+                results is None
+                or results.json
+                or results.csv
+                or not [each for each in results.output if each != STANDARD_OUTPUT]
+            )
+            if rows:
+                way = "give --counters FILE, or --output FILE for the rows"
+                raise UsageError(f"--counters -: standard output has the rows; {way}")
+        elif target is not None:
+            path = replaceable(target)
+            if not path.parent.is_dir():
+                raise OutputError(f"{target}: cannot be written: its folder does not exist")
+
+    @property
+    def takes_standard_output(self) -> bool:
+        """True if counters go to standard output, which then has nothing else."""
+        return self._target == STANDARD_OUTPUT
+
+    def write(self, totals: RunTotals) -> None:
+        """Write the counters, the whole of them or nothing (OutputError)."""
+        if self._target is None:
+            return
+        text = json.dumps(totals.as_json())
+        if self.takes_standard_output:
+            print(text)
+            return
+        with output_errors(self._target), replacing(replaceable(self._target)) as temporary:
+            temporary.write_text(f"{text}\n")

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from superhosts.cli._console import say
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.alerts import Export, List, Mute, Show
+from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, AlertsShow
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time, shown_time
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import QUIET, Alert
 from superhosts.output.alerts.rules import check_name
 from superhosts.output.alerts.store import AlertStore
+from superhosts.output.console import say
 
 
-def list_alerts(options: List) -> None:
+def list_alerts(options: AlertsList) -> None:
     """List alerts in a table, or as JSON Lines."""
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = store.alerts(is_open=None if options.all else True)
@@ -41,7 +41,7 @@ def list_alerts(options: List) -> None:
     _write_table(rows)
 
 
-def show_alert(options: Show) -> None:
+def show_alert(options: AlertsShow) -> None:
     """Show alerts of a host, or one alert, field by field."""
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = [alert for alert in store.alerts() if options.alert in (alert.id, str(alert.host))]
@@ -56,7 +56,7 @@ def show_alert(options: Show) -> None:
         sys.stdout.write("".join(f"{name:{width}}  {printable(value)}\n" for name, value in fields.items()) + "\n")
 
 
-def mute_host(options: Mute) -> None:
+def mute_host(options: AlertsMute) -> None:
     """Mute a host or prefix, or want its alerts again."""
     rule = check_name(options.rule) if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
@@ -72,7 +72,7 @@ def mute_host(options: Mute) -> None:
     say(f"{whose}: muted until {shown_time(int(until) * 10**9)}{new}")
 
 
-def export_alerts(options: Export) -> None:
+def export_alerts(options: AlertsExport) -> None:
     """Write all alerts as JSON Lines."""
     with closing(AlertStore(options.file, must_exist=True)) as store:
         _write_json(store.alerts())

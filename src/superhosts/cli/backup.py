@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from superhosts.cli._console import tell
-from superhosts.cli.usage.backup import Backup
+from superhosts.cli.usage.fleet import Backup
 from superhosts.core.files import replaceable
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.errors import OutputError
 from superhosts.fleet.backup import save_state
+from superhosts.output.console import tell
 
 
 def backup(options: Backup) -> None:

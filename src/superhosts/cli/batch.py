@@ -9,15 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from superhosts.cli._console import fail_with, say, say_traceback, show_tracebacks
-from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
-from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import Progress
-from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_folder
-from superhosts.cli._settings import make_settings
-from superhosts.cli._summary import RunTotals, tell_end, windows_text
-from superhosts.cli.usage.batch import Batch as BatchOptions
+from superhosts.cli._settings import make_settings, output_options
+from superhosts.cli._summary import CountersOutput, RunTotals, tell_end, windows_text
+from superhosts.cli.usage.fleet import Batch as BatchOptions
 from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
@@ -25,9 +21,11 @@ from superhosts.cubefile.container import is_whole
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
+from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import Outcome, Report, which_hosts
+from superhosts.pipeline.saver import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.open import list_files

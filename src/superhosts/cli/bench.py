@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._profile import profile_lines
 from superhosts.cli._progress import Progress
-from superhosts.cli.usage.bench import Bench
+from superhosts.cli._summary import profile_lines
+from superhosts.cli.usage.lab import Bench
 from superhosts.core import defaults
 from superhosts.core.device import gpus_of, import_cuda, simulated, thread_count
 from superhosts.core.pairs import Addresses

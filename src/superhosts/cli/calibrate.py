@@ -9,25 +9,23 @@ from pathlib import Path
 
 from rich.table import Table
 
-from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
-from superhosts.cli.usage.calibrate import Calibrate
+from superhosts.cli.usage.lab import Calibrate
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.errors import SuperhostsError
-from superhosts.lab.calibration import Calibration, cubes_around, thresholds_below
-from superhosts.lab.calibration import calibrate as judge
-from superhosts.lab.calibrationfigure import draw_calibration
-from superhosts.lab.drawing import key_words, prepare_file
-from superhosts.lab.experiment import why_nothing
-from superhosts.lab.panel import Panels
+from superhosts.lab.calibrate import Calibration, cubes_around, judge, thresholds_below
+from superhosts.lab.experiment import Panels, why_nothing
+from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
+from superhosts.lab.sheet import key_words, prepare_file
+from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
@@ -54,9 +52,9 @@ def calibrate(options: Calibrate) -> None:
         RunOptions(find=False),
         make_detector=panels.make,
         on_error=on_error,
-        on_progress=progress.read,
+        on_progress=progress.step,
     )
-    with progress.of(run.sources):
+    with progress.of(run):
         result = judge(
             run, panels, error=share, thresholds=thresholds_below(options.threshold), on_window=_window_words(progress)
         )

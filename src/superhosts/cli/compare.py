@@ -11,24 +11,33 @@ from typing import Any
 
 from rich.table import Table
 
-from superhosts.cli._console import command_line, fail_with, say
-from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import Progress, ScanProgress
-from superhosts.cli._settings import make_settings
+from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
-from superhosts.cli.usage.compare import Compare, SyntheticOptions
+from superhosts.cli.usage.lab import Compare, SyntheticOptions
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.lab.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
-from superhosts.lab.drawing import key_words, prepare_folder
-from superhosts.lab.entrants import SharedSettings, choose
-from superhosts.lab.experiment import COLUMNS, Row, averages, make_row, on_inputs, on_synthetic, why_nothing
+from superhosts.lab.compare import FAMILIES, SharedSettings, choose, comparing_run, shared_settings, synthetic_traffic
+from superhosts.lab.experiment import (
+    COLUMNS,
+    Contestant,
+    Makers,
+    Outcome,
+    Panels,
+    Row,
+    averages,
+    make_row,
+    on_inputs,
+    on_synthetic,
+    why_nothing,
+)
 from superhosts.lab.figures import Facts, draw_comparison
-from superhosts.lab.panel import Contestant, Makers, Outcome, Panels
 from superhosts.lab.scores import Estimates, joined, percent
+from superhosts.lab.sheet import key_words, prepare_folder
+from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import Report
@@ -94,7 +103,7 @@ class Contest:
         if self.traffic is None:
             progress = reading = ScanProgress()
             run, panels = self._scan(makers, reading)
-            reading.of(run.sources)
+            reading.of(run)
             found = on_inputs(run, panels, self.threshold)
         else:
             words = f"windows of {counted(self.traffic.flows, 'flow')}"
@@ -133,7 +142,7 @@ class Contest:
         for source in sources:
             if len(options.memory) > 1 and not source.replays:
                 raise UsageError(f"--memory: {source.name} can be read only once, so compare at one memory")
-        return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.read)
+        return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.step)
 
     def facts(self) -> Facts:
         """Return what figures say besides the rows."""

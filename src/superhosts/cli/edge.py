@@ -9,23 +9,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superhosts.cli._capturing import use_filter
 from superhosts.cli._combined import traffic_settings
-from superhosts.cli._console import fail_with, log_status, say_error, tell
-from superhosts.cli._joining import join
 from superhosts.cli._keys import fleet_key, say_what_leaves
-from superhosts.cli._links import connect_to, make_sender, sending
-from superhosts.cli._monitoring import Monitor
-from superhosts.cli._observing import observe_edge
-from superhosts.cli._options import ServiceOptions
-from superhosts.cli._outputs import delivery_options, naming_of
+from superhosts.cli._link import connect_to, join, make_sender, sending
 from superhosts.cli._progress import ScanProgress
-from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
+from superhosts.cli._settings import delivery_options, naming_of
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.edge import LOCAL
-from superhosts.cli.usage.edge import Edge as EdgeOptions
+from superhosts.cli.scan import use_filter
+from superhosts.cli.usage.fleet import LOCAL
+from superhosts.cli.usage.fleet import Edge as EdgeOptions
 from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice, as_warning
@@ -37,6 +31,7 @@ from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
 from superhosts.fleet.link import LinkSender
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import Spool
+from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import columns_with
@@ -46,9 +41,11 @@ from superhosts.sources.base import Source
 from superhosts.sources.files import OnError
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
+from superhosts.ui.monitor import Monitor, observe_edge
+from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
+    from superhosts.fleet.nats.credentials import NatsOptions
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 
@@ -59,7 +56,8 @@ def edge(options: EdgeOptions) -> None:
     joining = join(options)
     options = options if joining is None else joining.options
     check_site(options.site)
-    monitor = Monitor("edge", options.service)
+    show_tracebacks(options.service.verbose)
+    monitor = Monitor("edge", options.service.metrics)
     connection = None if joining is not None else _connection(options)
     settings = traffic_settings("edge", options)
     settings = replace(settings, key=fleet_key(options.cube.key_file) if joining is None else joining.key())
@@ -123,13 +121,13 @@ def watch(
 
     Windows that the hub has refused are an error, even one of many: its window lacks this site for good.
     """
-    errors, monitor = _Errors(), monitor or Monitor("edge", ServiceOptions())
+    errors, monitor = _Errors(), monitor or Monitor("edge")
     warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
 
     def on_progress(position: int, packets: int) -> None:
         nonlocal warned
         run.on_progress()
-        progress.read(position, packets)
+        progress.step(position, packets)
         if warned is None and run.counters.windows:  # not in the end alone: an edge may run for months
             warned = warn_of_wrong_inner(scan.counters)
         on_turn()
@@ -151,7 +149,7 @@ def watch(
         on_progress=on_progress,
     )
     run = Edge(scan, spool, position, tell, rows=rows)
-    progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan.sources)  # a log has the status file beside it
+    progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)
     serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
     with serving, sending(sender, spool), ended_by_signals(monitor.stopping(run.stop), reloads.ask):
@@ -239,5 +237,5 @@ def _deliver(run: Edge, spool: Spool, on_turn: Callable[[], None], *, patient: b
 def status_counters(counters: Counters) -> dict[str, Any]:
     """Return the counters as a status file has them, with the last few warnings: damaged files have very many."""
     names = {"truncated": "cut"}  # in status files, and whatever reads them
-    values = {names.get(name, name): value for name, value in vars(counters).items()}
+    values = {names.get(name, name): value for name, value in asdict(counters).items()}
     return {**values, "warnings": counters.warnings[-20:]}

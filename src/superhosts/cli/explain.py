@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
-from superhosts.cli._outputs import output_options
-from superhosts.cli._plotting import SketchFacts
 from superhosts.cli._progress import Progress
-from superhosts.cli._sketches import find_sketches
-from superhosts.cli.usage.explain import Explain
+from superhosts.cli._settings import output_options
+from superhosts.cli._sketches import SketchFacts, find_sketches
+from superhosts.cli.usage.sketches import Explain
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
-from superhosts.lab.drawing import prepare_file
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
+from superhosts.lab.sheet import prepare_file
+from superhosts.output.console import fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows

@@ -10,22 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from superhosts.cli._alerting import NeededEvidence, check_threshold, open_desk, policy_of
+from superhosts.cli._alerts import (
+    RELOADED,
+    NeededEvidence,
+    Reloadable,
+    check_threshold,
+    open_desk,
+    policy_of,
+    reload_options,
+)
 from superhosts.cli._combined import hub_grid, hub_settings, hub_sites
-from superhosts.cli._console import log_status, tell
-from superhosts.cli._dashboard import Dashboard
 from superhosts.cli._keys import fleet_key, warn_if_public
-from superhosts.cli._links import connect_to, find_place, make_sender, sending
-from superhosts.cli._monitoring import Monitor
-from superhosts.cli._observing import HubParts, observe_hub, observe_outputs
+from superhosts.cli._link import connect_to, find_place, make_sender, sending
 from superhosts.cli._options import LinkOptions
-from superhosts.cli._outputs import output_options
-from superhosts.cli._reloading import RELOADED, Reloadable, reload_options
-from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
-from superhosts.cli._settings import make_settings
+from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.hub import Hub as HubOptions
+from superhosts.cli.usage.fleet import Hub as HubOptions
+from superhosts.cli.web import Dashboard
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.files import hold_folder, read_json
 from superhosts.core.hashing import fingerprint, secret_of
@@ -36,6 +38,7 @@ from superhosts.core.text import counted
 from superhosts.core.times import window_name
 from superhosts.core.units import parse_count, parse_size
 from superhosts.cubefile.container import SITE_HEADER
+from superhosts.cubefile.header import EVIDENCE_WORDS
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.filelink import FileReceiver
@@ -47,11 +50,13 @@ from superhosts.fleet.sites import Quota, Quotas, Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
+from superhosts.output.console import log_status, show_tracebacks, tell
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.sample import WIDTHS
+from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -75,7 +80,9 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     """Merge and report until a signal ends it."""
-    plan, monitor, dashboard = make_plan(options), Monitor("hub", options.service), Dashboard(options.dashboard)
+    plan = make_plan(options)
+    show_tracebacks(options.service.verbose)
+    monitor, dashboard = Monitor("hub", options.service.metrics), Dashboard(options.dashboard)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
@@ -298,7 +305,7 @@ def largest_sketch(traffic: Settings) -> int:
     """Return the largest size of a sketch file: all sides and directions, evidence, nothing of which compresses."""
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
-    raw += 8 * EVIDENCE_PAIRS * sum(WIDTHS.values())
+    raw += 8 * EVIDENCE_PAIRS * sum(EVIDENCE_WORDS.values())
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 

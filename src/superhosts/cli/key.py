@@ -6,16 +6,16 @@ import json
 import os
 from pathlib import Path
 
-from superhosts.cli._console import tell
 from superhosts.cli._keys import next_key, warn_if_exposed
-from superhosts.cli.usage.key import New, Show
+from superhosts.cli.usage.setup import KeyNew, KeyShow
 from superhosts.core.files import replaceable
 from superhosts.core.hashing import fingerprint
 from superhosts.core.keys import PUBLIC, VARIABLE, find_key, own_path, write_key
 from superhosts.errors import OutputError, UsageError
+from superhosts.output.console import tell
 
 
-def new_key(options: New) -> None:
+def new_key(options: KeyNew) -> None:
     """Make a key file, and print the fingerprint."""
     path = options.file or own_path()
     if path is None:
@@ -35,7 +35,7 @@ def new_key(options: New) -> None:
     tell(f"made the key {path}: {use}; sites whose sketches shall be merged need the same key")
 
 
-def show_key(options: Show) -> None:
+def show_key(options: KeyShow) -> None:
     """Print the fingerprint of a key, and where it comes from."""
     chosen = find_key(options.file, option="")
     if chosen is None:

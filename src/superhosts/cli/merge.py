@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
-from superhosts.cli.usage.merge import Merge
+from superhosts.cli.usage.sketches import Merge
 from superhosts.core.files import replaceable
 from superhosts.core.text import counted
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
+from superhosts.output.console import fail_with, say
 from superhosts.sketch.files import merge_named
 from superhosts.sketch.sketch import Sketch
 

@@ -6,11 +6,11 @@ import json
 
 from rich.table import Table
 
-from superhosts.cli.usage.plan import Plan as Options
+from superhosts.cli.usage.lab import Plan as Options
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
-from superhosts.lab.plans import Plan
-from superhosts.lab.plans import plan as make_plan
+from superhosts.lab.plan import Plan
+from superhosts.lab.plan import plan as make_plan
 from superhosts.output.table import OutputConsole
 
 USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  # not shown if all plans have them

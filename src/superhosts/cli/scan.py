@@ -4,55 +4,84 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import typer
 
-from superhosts.cli._alerting import with_alerts
-from superhosts.cli._capturing import LiveWarnings, use_filter
+from superhosts.cli._alerts import with_alerts
 from superhosts.cli._combined import traffic_settings
-from superhosts.cli._console import fail_with, say, say_error, show_tracebacks
-from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
-from superhosts.cli._outputs import output_options
-from superhosts.cli._profile import profiled
-from superhosts.cli._reports import report_of
-from superhosts.cli._saving import SketchSaver, prepare_folder
+from superhosts.cli._progress import ScanProgress, View
+from superhosts.cli._settings import output_options
 from superhosts.cli._signals import Interruption
-from superhosts.cli._summary import RunTotals, tell_end, windows_text
+from superhosts.cli._summary import CountersOutput, RunTotals, profiled, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
-from superhosts.cli._views import ProgressView, View
-from superhosts.cli.usage.scan import Scan as ScanOptions
+from superhosts.cli.usage.traffic import Scan as ScanOptions
 from superhosts.core.device import choose_device, gpus_of, thread_count
+from superhosts.core.notices import as_warning
 from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError
+from superhosts.output.console import fail_with, say, say_error, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
 from superhosts.pipeline.builder import gathered_memory
+from superhosts.pipeline.network import Counters
+from superhosts.pipeline.report import report_of
+from superhosts.pipeline.saver import SketchSaver, prepare_folder
 from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
 from superhosts.sources.open import open_inputs
 
+
+def use_filter(sources: Sequence[Source], expression: str | None) -> None:
+    """Let live captures take only packets that match; UsageError if the expression or another input is wrong."""
+    if expression is not None:
+        for source in sources:
+            source.use_filter(expression)
+
+
+class LiveWarnings:
+    """Writes warnings of live captures when they come: such a run may last for days."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._said: set[str] = set()
+        for source in sources:
+            if source.loses:
+                source.counters.on_warning = self._say
+
+    def _say(self, text: str) -> None:
+        self._said.add(text)
+        say(as_warning(text))
+
+    def left(self, counters: Counters) -> Counters:
+        """Return counters without the warnings that were written already."""
+        return replace(counters, warnings=[text for text in counters.warnings if text not in self._said])
+
+
 OF_FILES = RunOptions(revises=True, leaves_open=False)
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a scan is done and told, besides its settings."""
+class ScanRun:
+    """Output and progress options of one scan."""
 
     save: Path | None = None
     quiet: bool = False
     verbose: bool = False
     counters: CountersOutput = field(default_factory=lambda: CountersOutput(None))
     run: RunOptions = OF_FILES
-    view: View | None = None
+    view: View | None = None  # None: a progress bar
+    around: Callable[[Scan], AbstractContextManager[object]] = nullcontext  # entered while the scan runs
+    on_step: Callable[[], None] | None = None  # called after each step of the view
 
 
 def scan(options: ScanOptions) -> None:
@@ -76,17 +105,17 @@ def scan(options: ScanOptions) -> None:
         outputs.add(desk)
     # Saved sketches keep the windows that all sites have.
     joins = not options.traffic.window and not settings.slides and options.save is None
-    how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
-    manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))
+    timing = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
+    how = ScanRun(options.save, options.quiet, options.verbose, counters, replace(timing, leaves_open=False))
     outputs.on_error = errors.add
     with profiled(options.verbose):
-        found_any = run_scan(sources, settings, outputs, errors, manner)
+        found_any = run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)
     if options.fail_on_find and found_any:
         raise typer.Exit(1)
 
 
-PLAIN = Manner()
+PLAIN = ScanRun()
 
 
 class ReportedErrors:
@@ -106,28 +135,34 @@ def run_scan(
     settings: Settings,
     outputs: Destinations,
     errors: ReportedErrors,
-    manner: Manner = PLAIN,
+    how: ScanRun = PLAIN,
 ) -> bool:
     """Scan and write the results; return True if any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
-    save, quiet = manner.save, manner.quiet
-    view = ProgressView(wanted=not quiet) if manner.view is None else manner.view
+    save, quiet = how.save, how.quiet
+    view: View = ScanProgress(wanted=not quiet) if how.view is None else how.view
     found_any = is_partial = False
     windows, started = 0, time.monotonic()
     live_warnings = LiveWarnings(sources)
+
+    def on_progress(position: int, packets: int) -> None:
+        view.step(position, packets)
+        if how.on_step is not None:
+            how.on_step()
+
     with outputs:
         if save is not None:
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
-        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=view.step)
-        keeper = None if save is None else SketchSaver(save, settings, quiet=quiet)
+        run = Scan(sources, settings, how.run, on_error=errors.add, on_progress=on_progress)
+        keeper = None if save is None else SketchSaver(save, settings, say, quiet=quiet)
         if quiet:
             warnings.simplefilter("ignore", DeviceWarning)
-        if manner.verbose:
+        if how.verbose:
             _announce(settings)
-        with Interruption(run.stop) as interruption, view.of(run):
+        with Interruption(run.stop) as interruption, how.around(run), view.of(run):
             for result in run:
                 report = report_of(result, run.settings, exports_of(sources))
                 with measured("report"), view.paused():
@@ -143,11 +178,11 @@ def run_scan(
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
-    counters, is_short = run.counters, manner.run.joins_short and is_whole
+    counters, is_short = run.counters, how.run.joins_short and is_whole
     text = windows_text(windows, settings, skipped=counters.skipped_windows, is_short=is_short)
     totals = RunTotals(counters, seconds, windows, text)
     tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
-    manner.counters.write(totals)
+    how.counters.write(totals)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)
@@ -157,8 +192,8 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = settings.kind, gpus_of(_chosen(settings))
-    if kind.grows_with_traffic:
+    gpus = gpus_of(_chosen(settings))
+    if settings.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from superhosts.cli._console import confirmed, is_terminal, say
 from superhosts.cli._progress import Progress
-from superhosts.cli.usage.synth import Synth
+from superhosts.cli.usage.lab import Synth
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_count
 from superhosts.errors import UsageError
+from superhosts.output.console import confirmed, is_terminal, say
 from superhosts.sources.synthetic.capture import foreign_files, make_traffic, write_traffic
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from superhosts.sources.synthetic.truth import Tally

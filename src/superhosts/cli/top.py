@@ -1,17 +1,284 @@
-"""`superhosts top`: the live view in the terminal."""
+"""`superhosts top`: the live view of a web address, of a folder of sketches, or of traffic that it counts itself."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import typer
 
-from superhosts.cli._console import fail_with, say, use_log
-from superhosts.cli._topfeeds import LiveFeed, Messages, open_feed, settings_of
-from superhosts.cli.usage.top import Top
-from superhosts.errors import UsageError
+from superhosts.cli._keys import key_for_sketches, read_token
+from superhosts.cli._options import check_no_conflict
+from superhosts.cli._settings import make_settings, naming_of
+from superhosts.cli._values import parse_seconds
+from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
+from superhosts.cli.usage.traffic import Top
+from superhosts.cli.web import folder_view, follow_folder
+from superhosts.core.notices import ERROR, Notice
+from superhosts.core.text import printable
+from superhosts.errors import SuperhostsError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.ui.top.opening import load_app
+from superhosts.output.console import OUT_OF_MEMORY, fail_with, say, use_log
+from superhosts.output.destination import Destinations
+from superhosts.output.names import Annotator
+from superhosts.output.report import Report
+from superhosts.pipeline.scan import Scan, scan_options
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.base import Source
+from superhosts.sources.folder import FolderSource
+from superhosts.sources.open import open_inputs
+from superhosts.ui.board import Board
+from superhosts.ui.live import OpenWindow
+from superhosts.ui.service import STATUS
+from superhosts.ui.top import load_app
+from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
+from superhosts.ui.view import View
+
+OPEN = "open"  # a note on a window that is not over
+ENDED = "the input has ended"
+PATIENCE = 10.0  # seconds in which a run that was stopped should end
+RECENT = 10.0  # seconds for which a message is shown
+KEPT = 50  # messages that are written when the screen has gone
+OF_FOLDERS = ("threshold", "top", "key_file")  # options besides those of the source that a folder takes
+
+
+class Messages:
+    """Lines for standard error, which belongs to the screen: the last one is shown there, and all follow its end."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=KEPT)
+        self._since = float("-inf")
+
+        self._last = ""
+
+    def write(self, text: str) -> None:
+        """Take one line."""
+        self.lines.append(text)
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Show a line that nobody needs to read later."""
+        self._last, self._since = text, time.monotonic()
+
+    def show(self, status: str) -> None:
+        """Show nothing: the screen has its own lines."""
+
+    def status(self) -> dict[str, int]:
+        """Return that nothing waits."""
+        return {"waiting": 0, "dropped": 0}
+
+    def latest(self) -> str:
+        """Return the last line, for some seconds."""
+        return self._last if time.monotonic() - self._since < RECENT else ""
+
+
+def settings_of(options: Top) -> Settings:
+    """Return the settings of traffic that is counted here. Raise UsageError if an option has a wrong value."""
+    return make_settings(
+        options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
+    )
+
+
+def open_feed(options: Top) -> Feed:
+    """Return what the inputs name. Raise UsageError if options do not belong to it."""
+    first = options.inputs[0]
+    is_address = first.startswith(("http://", "https://"))
+    if is_address or _holds_sketches(first):
+        if len(options.inputs) > 1:
+            raise UsageError(f"{printable(options.inputs[1])}: top shows one address or folder at a time")
+        return _address(options) if is_address else _folder(options, Path(first))
+    kind = "only with an address or a folder; with other inputs `superhosts watch` makes alerts"
+    check_no_conflict({"--token-file": options.source.token_file, "--alerts": options.source.alerts}, kind)
+    return LiveFeed(options)
+
+
+def _holds_sketches(name: str) -> bool:
+    """Return True for a folder of sketches, of a hub, or that is empty: others hold captures."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return False
+    if (folder / STATUS).exists() or not any(folder.iterdir()):
+        return True
+    return any(file.endswith(".cube") for _, _, files in os.walk(folder) for file in files)
+
+
+def _address(options: Top) -> Feed:
+    others = _changed(options.traffic, options.wanted, options.cube, options.naming)
+    others |= {"--alerts": options.source.alerts, "--memory-total": options.memory_total}
+    check_no_conflict(others, "not with a web address: the program there was started with its own options")
+    file = options.source.token_file
+    feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
+    with contextlib.suppress(OSError), _unless_lost():
+        feed.summary()
+    return feed
+
+
+@contextmanager
+def _unless_lost() -> Iterator[None]:
+    """Let only errors through that trying again does not mend."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except SuperhostsError:
+        pass
+
+
+def _folder(options: Top, path: Path) -> Feed:
+    others = _changed(options.traffic, options.cube, but=OF_FOLDERS)
+    others |= {"--token-file": options.source.token_file}
+    check_no_conflict(others, "not with a folder of sketches, which were made with their own options")
+    view = folder_view(
+        path,
+        options.wanted,
+        naming=options.naming,
+        alerts=options.source.alerts,
+        key_file=options.cube.key_file,
+        memory=options.memory_total,
+    )
+    stop = threading.Event()
+
+    def start() -> None:
+        follow_folder(view, stop, lambda _: None)  # The screen shows what cannot be shown.
+
+    def close() -> None:
+        stop.set()
+        if view.alerts is not None:
+            view.alerts.close()
+
+    return LocalFeed(view, start=start, close=close)
+
+
+def _changed(*groups: Any, but: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return the options of groups that do not have their default value."""
+    found: dict[str, object] = {}
+    for group in groups:
+        usual = type(group)()
+        for option in fields(group):
+            value = getattr(group, option.name)
+            if is_dataclass(value):
+                found |= _changed(value, but=but)
+            elif value != getattr(usual, option.name) and option.name not in but:
+                found[f"--{option.name.replace('_', '-')}"] = value
+    return found
+
+
+class LiveFeed(LocalFeed):
+    """Traffic that is counted here, in a thread."""
+
+    def __init__(self, options: Top) -> None:
+        if "-" in options.inputs:
+            raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
+        self.errors = ReportedErrors()
+        self._options, self._board = options, Board()
+        self._sources = _open_sources(options, self.errors)
+        self._settings = replace(settings_of(options), key=key_for_sketches(options.cube.key_file, saves=False))
+        naming = naming_of(options.naming)
+        self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
+        self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
+        self._thread = threading.Thread(target=self._run, name="count", daemon=True)
+        title = "watch " + ", ".join(dict.fromkeys(source.name for source in self._sources))
+        view = View(title, self._board, lambda: self._settings.selection, is_live=True)
+        super().__init__(view, start=self._thread.start, close=self._stop)
+        self.on_end: Callable[[], None] = lambda: None
+        self._ended = ""
+
+    @property
+    def lost(self) -> str:
+        """Why nothing is counted: the input has ended, or it cannot be read."""
+        if self._ended or self._board.newest is not None:
+            return self._ended
+        return str(self.errors.found[-1]) if self.errors.found else ""
+
+    def _run(self) -> None:
+        try:
+            self._count()
+        except SuperhostsError as error:
+            self.errors.add(error)
+        except MemoryError:
+            self.errors.add(SuperhostsError(OUT_OF_MEMORY))
+        except Exception as error:
+            for line in traceback.format_exc().splitlines():
+                say(Notice(line, "traceback", ERROR))
+            self.errors.add(SuperhostsError(f"counting has failed ({error!r}): please report this"))
+        finally:  # or the screen would say that it is live
+            self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED
+            self.on_end()
+
+    def _count(self) -> None:
+        grace = parse_seconds(self._options.grace)
+        timing = scan_options(self._sources, self._settings, joins_short=False, grace=grace)
+        how = ScanRun(view=self._shown, quiet=True, run=replace(timing, leaves_open=False))
+        run_scan(self._sources, self._settings, self._outputs, self.errors, how)
+
+    def _stop(self) -> None:
+        self._shown.stop()
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
+
+
+def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
+    """Open the inputs as `watch` does; a file that is not compressed is followed while it grows."""
+    tables = options.traffic.tables.read()
+    sources: list[Source] = []
+    for name in options.inputs:
+        path = Path(name)
+        if path.is_file():
+            sources.append(FolderSource(path.parent, only=path.name, on_error=errors.add, tables=tables))
+        else:
+            sources += open_inputs([name], errors.add, follow=True, tables=tables)
+    use_filter(sources, options.traffic.filter)
+    if not sources:
+        fail_with(errors.found)
+    return sources
+
+
+class BoardView:
+    """Puts the open window on the board, besides those that have closed."""
+
+    def __init__(self, outputs: Destinations, refresh: float) -> None:
+        self._outputs, self._open = outputs, OpenWindow(refresh)
+        self._run: Scan | None = None
+        self._is_stopped = False
+
+    @contextmanager
+    def of(self, run: Scan) -> Iterator[None]:
+        """Show this run until the context is left."""
+        self._run = run
+        if self._is_stopped:
+            run.stop()
+        yield
+
+    def step(self, _position: int, _packets: int) -> None:
+        """Show the open window, if a moment has passed."""
+        assert self._run is not None
+        if self._open.ask_if_due(self._run) and self._open.report is not None:
+            report = self._open.report
+            self._outputs.write(replace(report, notes=[*report.notes, OPEN]))
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Do nothing: nothing is printed."""
+        return nullcontext()
+
+    def add(self, report: Report) -> None:
+        """Do nothing: the board has it."""
+
+    def stop(self) -> None:
+        """End the run."""
+        self._is_stopped = True
+        if self._run is not None:
+            self._run.stop()
+
 
 NO_TERMINAL = (
     "top needs a terminal for {}; without one, superhosts watch writes windows as they close, and superhosts hosts "

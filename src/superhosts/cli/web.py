@@ -2,13 +2,252 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from superhosts.cli._dashboard import Dashboard, check_installed
-from superhosts.cli._folderview import folder_view
-from superhosts.cli._options import DashboardOptions
+from superhosts.cli._keys import given_key, read_token
+from superhosts.cli._options import AlertOptions, DashboardOptions, NamesOptions, WantedOptions, check_no_conflict
+from superhosts.cli._settings import naming_of
 from superhosts.cli._signals import ended_by_signals, set_safely
-from superhosts.cli.usage.web import Web
+from superhosts.cli.usage.sketches import Web
+from superhosts.core.files import exposure_warning, read_json, write_private
+from superhosts.core.notices import Notice
+from superhosts.core.results import Selection
+from superhosts.detectors.arguments import check_threshold
+from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
+from superhosts.fleet.sites import is_wrong
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.console import tell
+from superhosts.output.destination import Destinations
+from superhosts.output.names import Annotator
+from superhosts.pipeline.settings import Settings
+from superhosts.ui.board import Board
+from superhosts.ui.endpoint import parse_place
+from superhosts.ui.folder import SketchFolder
+from superhosts.ui.service import STATUS
+from superhosts.ui.view import Json, View
+from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
+
+if TYPE_CHECKING:
+    from superhosts.cli.usage.fleet import Hub as HubOptions
+    from superhosts.cli.usage.traffic import Watch as WatchOptions
+    from superhosts.fleet.hub import Hub
+    from superhosts.fleet.sites import Roster
+    from superhosts.ui.monitor import Monitor
+
+
+# The view of a folder of saved sketches, the same for `web` and `top`
+
+
+ALERT_FILES = ("alerts.db", "alerts.sqlite")
+REST = 0.2  # of the time that a question took: nobody counts packets in this process
+
+
+def folder_view(
+    path: Path,
+    wanted: WantedOptions,
+    *,
+    naming: NamesOptions,
+    alerts: Path | None = None,
+    key_file: Path | None = None,
+    memory: str | None = None,
+) -> View:
+    """Return the view of a folder of sketches, or of a hub's folder, which also tells about its sites.
+
+    Alerts are those of a file, or of one in the folder that has a usual name. Whoever shows the view closes them.
+    """
+    if not path.is_dir():
+        raise InputError("no folder of sketches is here", file=str(path))
+    selection = Selection.of_scan(wanted.threshold, wanted.top)
+    if selection.threshold is not None:
+        check_threshold(selection.threshold, "--threshold")
+    names, board, is_hub = naming_of(naming), Board(), (path / STATUS).is_file()
+    return View(
+        f"hub {path}" if is_hub else f"folder {path}",
+        board,
+        lambda: selection,
+        is_live=is_hub,
+        folder=SketchFolder(path, given_key(key_file), memory=memory),
+        sites=(lambda: site_list(_read_sites(path / STATUS), board)) if is_hub else None,
+        annotate=Annotator(names).annotated if names else lambda rows: rows,
+        alerts=_open_alerts(path, alerts),  # last: what can fail comes before, and leaves no file open
+    )
+
+
+def follow_folder(view: View, stop: threading.Event, say: Callable[[str], None]) -> None:
+    """Show the windows of a view's folder until `stop`, with those that come; say what cannot be shown."""
+    view.start_filling(stop, say, follow=True, rest=REST)
+
+
+def site_list(sites: dict[str, Json], board: Board) -> list[Json]:
+    """Return what is known of each site, and whether it is in the newest window; None: nobody waited for it."""
+    newest = board.newest
+    there, missing = (set(), set()) if newest is None else (set(newest.sites), set(newest.missing))
+    names = sorted({*sites, *there, *missing})
+    return [
+        {
+            "site": name,
+            "in_window": True if name in there else False if name in missing else None,
+            **sites.get(name, {}),
+            "clock_wrong": is_wrong(sites.get(name, {}).get("clock")),
+        }
+        for name in names
+    ]
+
+
+def _read_sites(path: Path) -> dict[str, Json]:
+    """Return what a hub has written about its sites; nothing if its file is damaged."""
+    status: Any = None
+    with contextlib.suppress(OSError):
+        status = read_json(path)
+    sites = status.get("sites") if isinstance(status, dict) else None
+    known = sites.items() if isinstance(sites, dict) else ()
+    return {name: facts for name, facts in known if isinstance(facts, dict)}
+
+
+def _open_alerts(folder: Path, named: Path | None) -> AlertStore | None:
+    if named is not None:
+        return AlertStore(named, must_exist=True)
+    for path in (folder / name for name in ALERT_FILES):
+        if path.is_file():
+            try:
+                return AlertStore(path)
+            except SuperhostsError as error:  # Nobody has asked for them.
+                tell(f"no alerts are shown: {error}")
+    return None
+
+
+# The dashboard of `hub`, `watch` and `web`: what it shows, where it listens, and the token that it asks for
+
+
+TOKEN = "web-token"  # the file of the token, in a hub's folder
+
+
+class Dashboard:
+    """What `--web` asks for. Raises UsageError or MissingExtraError before anything is started."""
+
+    def __init__(self, options: DashboardOptions, name: str = "--web") -> None:
+        self._options, self._name = options, name
+        self._place = None if options.web is None else parse_place(options.web)
+        if self._place is None:
+            others = {"--web-token-file": options.web_token_file, "--web-trust-proxy": options.web_trust_proxy or None}
+            check_no_conflict(others, "only with --web")
+        else:
+            check_installed(name)
+        if options.web_token_file is not None and options.web_token_file.exists():
+            _read_token(options.web_token_file)
+
+    def show_hub(
+        self, monitor: Monitor, options: HubOptions, outputs: Destinations, merging: Hub, roster: Roster
+    ) -> None:
+        """Show a hub while it is monitored."""
+        if self._place is None:
+            return
+        archive = options.archive.archive
+
+        def view() -> View:
+            return View(
+                "hub" if options.site == "hub" else f"hub {options.site}",
+                board,
+                lambda: merging.settings.selection,
+                is_live=True,
+                folder=None if archive is None else SketchFolder(archive, merging.settings.key),
+                alerts=_alerts(options.results.alerting),
+                sites=lambda: site_list(roster.status(), board),
+                parts=lambda: monitor.last.parts,
+                annotate=outputs.annotated,
+            )
+
+        board = Board()
+        outputs.add(board)  # behind the destination of alerts: viewers hear of a window when its alerts are there
+        monitor.showing = lambda: self.serving(view(), state=options.state)
+
+    def show_watch(
+        self, monitor: Monitor, options: WatchOptions, outputs: Destinations, settings: Callable[[], Settings]
+    ) -> None:
+        """Show a watch while it is monitored."""
+        if self._place is None:
+            return
+
+        def view() -> View:
+            return View(
+                f"watch {options.site}",
+                board,
+                lambda: settings().selection,
+                is_live=True,
+                folder=None if options.save is None else SketchFolder(options.save, settings().key),
+                alerts=_alerts(options.results.alerting),
+                parts=lambda: monitor.last.parts,
+                annotate=outputs.annotated,
+            )
+
+        board = Board()
+        outputs.add(board)
+        monitor.showing = lambda: self.serving(view())
+
+    @contextmanager
+    def serving(self, view: View, *, state: Path | None = None, follow: bool = False) -> Iterator[None]:
+        """Serve a view while the context is open; `follow`: sketches that come into its folder are shown, too."""
+        from superhosts.ui.web.server import WebServer
+
+        assert self._place is not None
+        token, where = self._token(state)
+        access = Access(self._place, token, frozenset(name.lower() for name in self._options.web_trust_proxy))
+        server = WebServer(view, access, tell, option=self._name)
+        stop = threading.Event()
+        try:
+            tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
+            if follow:
+                follow_folder(view, stop, tell)
+            else:
+                view.start_filling(stop, tell, follow=False)
+            yield
+        finally:
+            stop.set()
+            server.close()
+            if view.alerts is not None:
+                view.alerts.close()
+
+    def _token(self, state: Path | None) -> tuple[str | None, str]:
+        """Return the token, if one is asked for, and what is told of it."""
+        assert self._place is not None
+        file = self._options.web_token_file
+        if file is None and (self._options.web_trust_proxy or is_loopback(self._place.host)):
+            return None, ""
+        if file is None and state is None:
+            token = new_token()
+            return token, f"?token={token} (a new token at each start; --web-token-file keeps one)"
+        path = file or (state or Path()) / TOKEN
+        if not path.exists():
+            try:
+                write_private(path, new_token())
+            except OSError as error:
+                raise OutputError(f"{path}: the token cannot be kept: {error.strerror}") from None
+        if warning := exposure_warning(path):
+            tell(warning)
+        return _read_token(path), f"; it asks for the token in {path}"
+
+
+def check_installed(name: str) -> None:
+    """Raise MissingExtraError if pages cannot be served."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(name, "web") from error
+
+
+def _read_token(path: Path) -> str:
+    return read_token(path, "--web-token-file", least=LEAST_TOKEN, advice="; without the file, one is made")
+
+
+def _alerts(options: AlertOptions) -> AlertStore | None:
+    """Return the alerts over a connection of the viewers' own: the one that takes windows waits for nobody."""
+    return None if options.alerts is None else AlertStore(options.alerts)
 
 
 def web(options: Web) -> None:

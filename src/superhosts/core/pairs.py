@@ -408,6 +408,15 @@ def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
     return words[:, 1].astype(np.uint32) if key_bits == 32 else words[:, 1].copy()
 
 
+def as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return addresses of any width as rows (high word, low word)."""
+    if column.ndim == 2:
+        return column
+    words = np.zeros((len(column), 2), np.uint64)
+    words[:, 1] = column
+    return words
+
+
 def array_to_numbers(column: Addresses) -> list[int]:
     if column.ndim == 2:
         return [int(high) << 64 | int(low) for high, low in column]

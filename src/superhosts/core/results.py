@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import THRESHOLD, TOP
+from superhosts.core.hosttable import SHOWN, html_table, text_table
 from superhosts.core.pairs import (
     IPV4,
     MASK64,
@@ -26,10 +27,10 @@ from superhosts.core.pairs import (
     Part,
     Window,
     array_to_numbers,
+    as_words,
     format_for,
     words_to_column,
 )
-from superhosts.core.resulttext import SHOWN, html_table, text_table
 from superhosts.core.times import iso_time
 from superhosts.errors import MissingExtraError, UsageError
 
@@ -225,7 +226,7 @@ class SuperHosts:
             return whole
         origins = sorted({origin for each in results for origin in each._origins})
         widths = {origin.format.key_bits for origin in origins}
-        hosts: Any = [each.hosts if len(widths) == 1 else _as_words(each.hosts) for each in results]
+        hosts: Any = [each.hosts if len(widths) == 1 else as_words(each.hosts) for each in results]
         columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
         whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
         whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
@@ -486,15 +487,6 @@ def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> lis
         origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
         for origin in origins
     ]
-
-
-def _as_words(hosts: Addresses) -> Addresses:
-    """Return hosts of any width as rows (high word, low word)."""
-    if hosts.ndim == 2:
-        return hosts
-    words = np.zeros((len(hosts), 2), np.uint64)
-    words[:, 1] = hosts
-    return words
 
 
 def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """The base of the cube and CBAA: bit columns in slices, merged by OR and measured by zero counts.
 
-The two differ in only two respects: where a pair is written (addressing) and how hosts are recovered.
+The two differ in only two respects: where a pair is written (addressing) and how hosts are recovered. The columns of
+some hosts are enough to estimate these from a file (`StoredColumns`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device, gpus_of
-from superhosts.core.hashing import Key, mangle_column
-from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, numbers_to_array, words_to_column
+from superhosts.core.hashing import Key, fingerprint, make_key, mangle_column, secret_of
+from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, format_for, numbers_to_array, words_to_column
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
 from superhosts.cubefile.container import CodedBlock, Take
+from superhosts.detectors.arguments import check_threads
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
 from superhosts.detectors.engines.base import (
     Arrays,
+    ArrayShape,
     ColumnGeometry,
     Counts,
     CrowdedError,
@@ -35,12 +39,11 @@ from superhosts.detectors.engines.base import (
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
-from superhosts.detectors.keyed import KeyedSketch
-from superhosts.detectors.kinds import Kind
-from superhosts.detectors.locking import locked
+from superhosts.detectors.kind import Kind
+from superhosts.detectors.lock import locked, state_of
 from superhosts.detectors.plan import SLACK, saturation_point
-from superhosts.detectors.plan.loads import noise_ratio
-from superhosts.detectors.storing import StoredHosts
+from superhosts.detectors.plan.population import noise_ratio
+from superhosts.detectors.stored import Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
@@ -58,13 +61,19 @@ class Fill(NamedTuple):
     pairs: int  # estimated number of distinct pairs
 
 
-class EngineSketch(KeyedSketch):
-    """A sketch whose arrays are stored by an engine: on the CPU, on a GPU, or on several GPUs."""
+class ColumnSketch(Detector):
+    """A sketch of bit columns, which an engine stores: on the CPU, on a GPU, or on several GPUs.
+
+    Subclasses define where a pair is written and how hosts are found.
+    """
 
     geometry: ColumnGeometry
+    cpu_engine: ClassVar[type[CpuEngine]]
+    _ways_out: ClassVar[str] = "a higher threshold, more memory or shorter windows"  # of a sketch that is too full
+    slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
 
     def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
-        super().__init__(geometry.check(), key=key, threads=threads)
+        self._describe(geometry.check(), secret_of(key), check_threads(threads))
         self.device = self._choose_device(device)
         try:
             self.engine = self._make_engine()
@@ -76,6 +85,11 @@ class EngineSketch(KeyedSketch):
             say_once(NOT_COMPILED)
             self._use_cpu()
 
+    def _describe(self, geometry: ColumnGeometry, secret: bytes, threads: int) -> None:
+        """Set all that an estimate needs besides the engine."""
+        self.geometry, self.threads, self.format = geometry, threads, format_for(geometry.key_bits)
+        self.fingerprint, self.key = fingerprint(secret), make_key(secret)
+
     def _use_cpu(self) -> None:
         self.device = "cpu"
         self.engine = self._make_engine()
@@ -84,15 +98,11 @@ class EngineSketch(KeyedSketch):
         plan = Plan(self.geometry, self.key, self.threads, self.tuning)
         engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
         if not engines:
-            return self._on_cpu(plan)
+            return self.cpu_engine(plan)
         return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
     def _choose_device(self, device: str) -> str:
         return choose_device(device)
-
-    @abstractmethod
-    def _on_cpu(self, plan: Plan) -> Engine:
-        """Return an engine on the CPU."""
 
     @abstractmethod
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
@@ -106,9 +116,6 @@ class EngineSketch(KeyedSketch):
     @abstractmethod
     def _search_for(self, threshold: float) -> Any:
         """Return the limits that a host with at least `threshold` peers satisfies."""
-
-    def _block_takers(self) -> dict[str, Take] | None:
-        return self.engine.block_takers()
 
     def _memory(self) -> int:
         return self.engine.size
@@ -134,7 +141,35 @@ class EngineSketch(KeyedSketch):
     def _copy(self) -> Self:
         engine = self._make_engine()
         engine.copy_from(self.engine)
-        return self._twin({**self._state(), "engine": engine})
+        return self._with_state({**state_of(self), "engine": engine})
+
+    # Files
+
+    @classmethod
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        make: Any = cls  # All subclasses' constructors accept these arguments.
+        sketch: Self = make(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads)
+        sketch.format = kind.format
+        return sketch
+
+    @classmethod
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        assert kind.geometry is not None
+        return (kind.geometry.array_shapes(),)
+
+    @classmethod
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
+        assert kind.geometry is not None
+        return kind.geometry.memory
+
+    @classmethod
+    def _stored_hosts(
+        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
+    ) -> StoredColumns:
+        return StoredColumns(cls, kind, secret, hosts)
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        return self._arrays()  # They are filled in place.
 
     def _arrays(self) -> Arrays:
         return self.engine.arrays()
@@ -142,28 +177,10 @@ class EngineSketch(KeyedSketch):
     def _load_arrays(self, arrays: Arrays) -> None:
         self.engine.load(arrays)
 
+    def _block_takers(self) -> dict[str, Take] | None:
+        return self.engine.block_takers()
 
-class ColumnSketch(EngineSketch):
-    """A sketch of bit columns. Subclasses define where a pair is written and how hosts are found."""
-
-    cpu_engine: ClassVar[type[CpuEngine]]
-    takes_blocks = True
-    slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
-
-    @property
-    def engine_geometry(self) -> ColumnGeometry:
-        """The geometry that the engine uses."""
-        return self.geometry
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return self.cpu_engine(plan._replace(geometry=self.engine_geometry))
-
-    @classmethod
-    def stored_hosts(
-        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
-    ) -> StoredHosts:
-        """Return an object that estimates some hosts from the columns of a file, block by block."""
-        return StoredColumns(cls, kind, secret, hosts)
+    # Estimates
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
         """Return the share of hosts with `threshold` peers that cannot be named in a sketch of `pairs` pairs."""
@@ -220,10 +237,7 @@ class ColumnSketch(EngineSketch):
             if smallest == 0:  # the lower bound of a saturated host
                 effect = "to measure hosts: saturated ones may have any number of peers"
             text = f"this {self.name} is too full {state} {effect}"
-            remedy = "a higher threshold, more memory or shorter windows"
-            if self.takes_geometry:
-                remedy = "a higher threshold, more memory, shorter windows or superhosts plan"
-            warnings.warn(f"{text}; use {remedy}", ThresholdWarning, stacklevel=4)
+            warnings.warn(f"{text}; use {self._ways_out}", ThresholdWarning, stacklevel=4)
 
     def _noise(self) -> float:
         """Return the standard deviation, in peers, of the estimate for a small host in columns of average fill."""
@@ -422,13 +436,12 @@ class StoredColumns:
     """Estimates some hosts of a column sketch in a file; loads only their columns and the zero counts of all."""
 
     def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
-        assert kind.geometry is not None
+        geometry: Any = kind.geometry
         # The constructor of the sketch is not called, because its engine would allocate all columns.
         self._sketch = detector.__new__(detector)
-        KeyedSketch.__init__(self._sketch, kind.geometry, key=secret, threads=1)
+        self._sketch._describe(geometry, secret, 1)
         self._sketch.device, self._sketch.format = "cpu", kind.format
-        mangled = self._sketch.mangle(hosts)
-        self.columns = SomeColumns(detector.cpu_engine, mangled, self._sketch.engine_geometry, self._sketch.key)
+        self.columns = SomeColumns(detector.cpu_engine, self._sketch.mangle(hosts), geometry, self._sketch.key)
         engine: Any = self.columns
         self._sketch.engine = engine
         self._hosts = hosts

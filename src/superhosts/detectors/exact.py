@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device, gpus_of, run_parallel, simulated
-from superhosts.core.hashing import fingerprint, make_key, secret_of
-from superhosts.core.pairs import TEXT, Addresses, HostFormat, format_for
+from superhosts.core.hashing import secret_of
+from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
-from superhosts.core.textkeys import bound, text_key
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
-from superhosts.detectors.hostnames import UNLIMITED, HostNames
-from superhosts.detectors.kinds import Kind
-from superhosts.detectors.locking import locked
-from superhosts.detectors.storing import Place
+from superhosts.detectors.hostnames import UNLIMITED
+from superhosts.detectors.kind import Kind
+from superhosts.detectors.lock import locked
+from superhosts.detectors.stored import Place
 from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]
@@ -103,9 +102,7 @@ class Exact(Detector):
     """
 
     name = "exact"
-    takes_ipv6 = True
-    takes_keys = True
-    grows_with_traffic = True
+    widths = (32, 64, 128)
 
     def __init__(
         self,
@@ -119,9 +116,8 @@ class Exact(Detector):
         generic = check_keys(keys, key_bits)
         key_bits = check_key_bits(key_bits) if generic is None else generic.key_bits
         self.format = format_for(key_bits)
-        self.fingerprint: str | None = None
         if generic is not None:
-            self._take_keys(generic, secret_of(key))
+            self._take_keys(generic, secret_of(key), UNLIMITED)
         self.device = choose_device(device)
         gpus = [] if simulated() else gpus_of(self.device)  # CuPy has no simulator, so the CPU does the work there.
         self.gpu = gpus[0] if gpus else None
@@ -133,18 +129,6 @@ class Exact(Detector):
     def _xp(self) -> Any:
         """The array library. It is not an attribute, because an object that refers to a module cannot be copied."""
         return array_module(self.gpu)
-
-    def _take_keys(self, format: HostFormat, secret: bytes) -> None:
-        """Take generic keys of this format as hosts, and keep all of their names."""
-        self.fingerprint, self._text_key = fingerprint(secret), text_key(secret)
-        self.format = bound(format, self._text_key)
-        if format == TEXT:
-            self._names = HostNames(UNLIMITED, make_key(secret), self._text_key)
-
-    @property
-    def kind(self) -> Kind:
-        """The properties that two detectors must have in common to be merged."""
-        return super().kind._replace(key=self.fingerprint)
 
     def _clear(self) -> None:
         self.width = 0
@@ -301,13 +285,8 @@ class Exact(Detector):
             peers += int(same.sum())
         return peers
 
-    def header(self) -> dict[str, Any]:
-        """Return the description of this detector in a file."""
-        return {"detector": self.name, "key_bits": self.key_bits, "key": self.fingerprint, "format": self.format.fields}
-
     @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty exact detector."""
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         keys, bits = kind.format.keys, kind.format.key_bits
         detector = cls(key_bits=bits, key=secret, device=place.device, threads=place.threads, keys=keys)
         if keys is None:
@@ -315,18 +294,17 @@ class Exact(Detector):
         return detector
 
     @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
         """Return the shape of the pairs. The words per row depend on the width of hosts and peers."""
         words = {32: (0, 1, 3), 64: (0, 3), 128: (0, 4)}[kind.format.key_bits]  # 0 if there are no pairs
-        return {"pairs": ArrayShape((None, words))}
+        return ({"pairs": ArrayShape((None, words))},)
 
     @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes of the pairs and of their copies during a sort."""
-        return COPIES_WHILE_SORTING * 8 * math.prod(lengths["pairs"])
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
+        return COPIES_WHILE_SORTING * 8 * math.prod(sides["pairs"])
 
     @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
+    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
         """Return the last word of every pair's host."""
         pairs = arrays["pairs"]
         if not pairs.size:

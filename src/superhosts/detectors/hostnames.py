@@ -47,7 +47,7 @@ from superhosts.core.textkeys import (
     number_in,
     shown_name,
 )
-from superhosts.cubefile.parts import ArrayError
+from superhosts.cubefile.header import ArrayError
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
 from superhosts.jit.cache import compiled
 
@@ -63,6 +63,11 @@ SHAPES = {
 BYTES_PER_LOADED_NAME = 64  # besides the name itself, with what is needed to read it
 _NO_CUT = (1 << 64) - 1
 Item = TypeVar("Item")
+
+
+def names_for(memory: int) -> int:
+    """Return the number of names that a sketch of this memory keeps."""
+    return max(FEWEST, memory // MEMORY_PER_NAME)
 
 
 def shapes_for(format: HostFormat) -> dict[str, ArrayShape]:
@@ -92,11 +97,6 @@ class HostNames:
     def __init__(self, most: int, key: Key, text_key: TextKey) -> None:
         self.most, self._key, self._text_key = most, key, text_key
         self.clear()
-
-    @classmethod
-    def for_memory(cls, memory: int, key: Key, text_key: TextKey) -> HostNames:
-        """Return an empty dictionary for a sketch of this memory."""
-        return cls(max(FEWEST, memory // MEMORY_PER_NAME), key, text_key)
 
     def clear(self) -> None:
         """Forget all names."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 
 DETECTORS: dict[str, type[Detector]] = {kind.name: kind for kind in (Cube, Cbaa, PaperCbaa, Exact)}

@@ -30,12 +30,13 @@ from superhosts.core.files import (
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
+from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.link import Say
 from superhosts.fleet.names import SketchId, is_archived, parse_window_name
 from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
-from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.files import read_header
 
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
 

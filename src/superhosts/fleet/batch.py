@@ -42,13 +42,13 @@ from superhosts.core.prefixes import parse_networks
 from superhosts.core.text import counted
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import DIGEST, is_whole
+from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.output.report import Row, make_rows
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Entry
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sources.files import FoundFile, is_url
 from superhosts.sources.open import open_inputs

@@ -27,6 +27,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
 from superhosts.core.units import SECOND, format_duration, parse_duration
+from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
@@ -76,8 +77,8 @@ class EdgeCounters:
 
 def check_settings(settings: Settings) -> Settings:
     """Refuse settings whose sketches a hub cannot merge. Fleets report super hosts alone, unless asked otherwise."""
-    if not settings.kind.takes_blocks:
-        able = [name for name, kind in DETECTORS.items() if kind.takes_blocks]
+    if not issubclass(settings.kind, ColumnSketch):
+        able = [name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)]
         raise UsageError(f"--detector {settings.kind.name}: a hub merges {', '.join(able)}")
     if settings.by != "address":
         raise UsageError(

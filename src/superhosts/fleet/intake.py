@@ -23,7 +23,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
-from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.detectors.kind import Kind, check_alike
+from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
@@ -32,7 +33,7 @@ from superhosts.fleet.sites import Roster, SiteLog
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.files import read_header
 
 RECOUNT = 60.0  # seconds before the disk usage of a site at its limit is measured again
 FUTURE = 600.0  # seconds that a window may end in the future before some clock must be wrong

@@ -14,11 +14,12 @@ from pathlib import Path
 from superhosts.core.files import is_plain
 from superhosts.core.profile import Durations
 from superhosts.cubefile.container import DIGEST
+from superhosts.detectors.stored import Stored
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.store import UNION, Issue, Ledger, WindowStore
-from superhosts.sketch.header import Stored, read_header
+from superhosts.sketch.files import read_header
 from superhosts.sketch.sketch import Sketch
 
 

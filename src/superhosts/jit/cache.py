@@ -137,7 +137,7 @@ def compiled(function: Function) -> Function:
     return cast(Function, dispatcher)
 
 
-def is_switched_off() -> bool:
+def jit_disabled() -> bool:
     """Return True if numba compiles nothing (NUMBA_DISABLE_JIT): functions are plain Python then."""
     return bool(numba.config.DISABLE_JIT)
 

@@ -22,7 +22,7 @@ from numba.core.types.containers import UniTuple
 from numba.core.typing import signature
 from numba.extending import intrinsic
 
-from superhosts.jit.cache import is_switched_off
+from superhosts.jit.cache import jit_disabled
 
 MARKED_BYTES = 16  # bytes that `byte_marks` compares at once
 LINE_WORDS = 8  # words of a cache line
@@ -217,7 +217,7 @@ def store_places(_context: Any, hosts: Any, pairs: Any, first: Any, places: Any,
     return signature(void, hosts, pairs, first, places, at, lane), generate
 
 
-if is_switched_off():  # Plain Python reads memory through ctypes.
+if jit_disabled():  # Plain Python reads memory through ctypes.
 
     def byte_at(address: int) -> int:
         return ctypes.c_uint8.from_address(int(address)).value

@@ -1,4 +1,4 @@
-"""The figures of a comparison, as PDF and SVG: errors of each detector, estimates, coverage, memory against error.
+"""The figures of comparisons and calibrations: errors of each detector, estimates, coverage, memory against error.
 
 Windows are independent draws of traffic, so a detector has one mean with its interval over them, and each window a
 faint dot; no line joins windows. Looks belong to detectors, not to their places in a run.
@@ -6,22 +6,254 @@ faint dot; no line joins windows. Looks belong to detectors, not to their places
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import NormalDist, fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.lab.drawing import GREY, LEAST_RATE, MIB, OKABE_ITO, Look, Note, caption, draw, scale_rates
-from superhosts.lab.estimatefigures import drawn_words, plot_coverage, plot_estimates
+from superhosts.lab.calibrate import Calibration
 from superhosts.lab.experiment import Row, averages
-from superhosts.lab.intervals import mean_interval, most_unseen
 from superhosts.lab.scores import Estimates
+from superhosts.lab.sheet import (
+    GREY,
+    LEAST_RATE,
+    MIB,
+    OKABE_ITO,
+    Look,
+    Note,
+    caption,
+    draw,
+    scale_rates,
+    series_look,
+    show_thousands,
+)
+
+# Confidence intervals, by formulas that need no statistics package
+
+LEVEL = 0.95
+
+
+def student_quantile(freedom: int, level: float = LEVEL) -> float:
+    """Return the t for which Student's distribution lies within -t and t with probability `level`.
+
+    The distribution function of a whole number of degrees of freedom has a closed form (Abramowitz and Stegun, 26.7.3
+    and 26.7.4); bisection inverts it.
+    """
+    low, high = 0.0, 1e6
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_within(middle, freedom) < level else (low, middle)
+    return high
+
+
+def _student_within(t: float, freedom: int) -> float:
+    """Return the probability that Student's distribution lies within -t and t."""
+    angle = math.atan(t / math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    odd = freedom % 2
+    term = total = math.cos(angle) if odd else 1.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= square * (k - 1) / k
+        total += term
+    if not odd:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of the mean of independent values by Student's distribution; None for less than two."""
+    if len(values) < 2:
+        return None
+    reach = student_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - reach, fmean(values) + reach
+
+
+def wilson_interval(hits: int, cases: int) -> tuple[float, float]:
+    if not cases:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    share, spread = hits / cases, z * z / cases
+    centre = (share + spread / 2) / (1 + spread)
+    reach = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+def count_interval(count: int) -> tuple[float, float]:
+    """Return the interval of the mean of a Poisson distribution, of which one count is known (Byar's approximation)."""
+    z, above = NormalDist().inv_cdf((1 + LEVEL) / 2), count + 1
+    low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count else 0.0
+    return low, above * (1 - 1 / (9 * above) + z / (3 * math.sqrt(above))) ** 3
+
+
+def most_unseen(cases: int) -> float:
+    """Return the upper 95 % bound of a rate after this many cases without an event."""
+    return -math.log(1 - LEVEL) / cases
+
+
+# Estimates against the truth, and how often intervals hold, by the size of the host
+
+MOST_DRAWN = 150  # hosts of one scatter: more would only make the file larger
+CUBE = Look(OKABE_ITO["vermillion"], "o")
+
+
+class Coverage(NamedTuple):
+    """How often the truth lies in the interval, of hosts of similar size."""
+
+    size: float  # geometric mean of their peers
+    held: int
+    hosts: int
+
+    @property
+    def share(self) -> float:
+        return self.held / self.hosts
+
+
+def coverage_by_size(estimates: Estimates, threshold: float) -> list[Coverage]:
+    """Return the coverage of hosts from the threshold to twice of it, to four times, and so on."""
+    found = []
+    groups = np.floor(np.log2(np.maximum(estimates.true / threshold, 1)) + 1e-9).astype(int)
+    for group in np.unique(groups):
+        mine = groups == group
+        size = float(np.exp(np.log(estimates.true[mine]).mean()))
+        found.append(Coverage(size, int(estimates.held[mine].sum()), int(mine.sum())))
+    return found
+
+
+def drawn_hosts(true: NDArray[np.int64], most: int = MOST_DRAWN) -> NDArray[np.int64]:
+    """Return which hosts a scatter shows: all, or of many the largest and others at even distances in rank."""
+    order: NDArray[np.int64] = np.argsort(-true, kind="stable")
+    if len(order) > most:
+        order = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
+    return order
+
+
+def drawn_words(hosts: int, most: int = MOST_DRAWN) -> str:
+    """Say how many hosts of so many are drawn, if not all."""
+    return f"drawn, evenly by rank: {most} of {counted(hosts, 'host')}" if hosts > most else ""
+
+
+def has_intervals(estimates: Estimates) -> bool:
+    return bool(len(estimates.true)) and not bool(np.isnan(estimates.high).all())
+
+
+def plot_estimates(
+    axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE, most: int = MOST_DRAWN
+) -> None:
+    """Draw estimates against true numbers of peers with intervals, and the diagonal."""
+    some = estimates.of(drawn_hosts(estimates.true, most))
+    known = some.measured
+    true, peers = some.true[known], some.peers[known]
+    style = {**look.options, "ms": 1.6, "lw": 0.5, "ls": "none", "zorder": 3}
+    if has_intervals(some):
+        bars = np.array([peers - some.low[known], some.high[known] - peers]).clip(0)
+        axes.errorbar(true, peers, yerr=bars, label="estimate, 95 % interval", **style)
+    else:
+        axes.plot(true, peers, label="estimate, no interval", **style)
+    if (~known).any():
+        lower = {"marker": "^", "ms": 3, "ls": "none", "color": GREY, "zorder": 3}
+        axes.plot(some.true[~known], some.low[~known], label="saturated: lower bound", **lower)
+    largest = float(estimates.true.max()) if len(estimates.true) else 2 * threshold
+    axes.plot([threshold, largest], [threshold, largest], lw=0.6, color="black", label="estimate = truth", zorder=2)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        show_thousands(axis)
+
+
+def plot_coverage(axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE) -> list[Coverage]:
+    """Draw the share of intervals that hold the truth by size of host, with Wilson intervals, and the nominal share."""
+    axes.axhline(LEVEL, color="black", lw=0.6, ls="--", zorder=2)
+    axes.set(xscale="log", ylim=(0, 1.04))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    if not has_intervals(estimates):
+        show_thousands(axes.xaxis)
+        axes.text(0.5, 0.5, "no intervals", transform=axes.transAxes, ha="center", fontsize=7, color=GREY)
+        return []
+    found = coverage_by_size(estimates, threshold)
+    ends = np.array([wilson_interval(each.held, each.hosts) for each in found])
+    shares = np.array([each.share for each in found])
+    bars = np.array([shares - ends[:, 0], ends[:, 1] - shares]).clip(0)
+    axes.errorbar([each.size for each in found], shares, yerr=bars, ls="none", ms=3, zorder=3, **look.options)
+    show_thousands(axes.xaxis)
+    return found
+
+
+# The figure of a calibration: estimates, coverage by size of host, and false rates by memory and threshold
+
+HEIGHT = 6.6
+THRESHOLD_STEP = 0.06  # of a doubling of the memory: marks of thresholds stand side by side
+
+
+def draw_calibration(result: Calibration, path: Path, key: str, command: str) -> list[Path]:
+    """Draw the figure of a calibration; `key` names the key in words."""
+    hosts = len(result.asked.all_estimates().true)
+    facts = (
+        f"θ = {result.threshold:,g}",
+        f"{counted(result.windows, 'window')} of up to {counted(result.most_flows, 'flow')}",
+        f"above: a cube of {format_size(result.memory)}"
+        + ("" if result.asked.estimated else ", which counted exactly"),
+        key,
+        drawn_words(hosts) or counted(hosts, "super host"),
+    )
+    return draw([path], HEIGHT, Note(caption(*facts), command), lambda figure: _paint(figure, result))
+
+
+def _paint(figure: Any, result: Calibration) -> None:
+    scatter, coverage, rates = figure.subplots(3, height_ratios=(1.25, 0.9, 1))
+    estimates = result.asked.all_estimates()
+    plot_estimates(scatter, estimates, result.threshold)
+    scatter.set(xlabel="true number of peers", ylabel="estimated number of peers")
+    scatter.legend(loc="upper left")
+    groups = plot_coverage(coverage, estimates, result.threshold)
+    for each in groups:
+        place = (each.size, 0.04)
+        coverage.annotate(f"{each.hosts:,}", place, xycoords=("data", "axes fraction"), ha="center", fontsize=7)
+    if groups:
+        coverage.set_title("dashed: nominal; numbers: hosts", fontsize=7, loc="left", color=GREY)
+        lowest = min(wilson_interval(each.held, each.hosts)[0] for each in groups)
+        coverage.set_ylim(bottom=max(0.0, math.floor(10 * lowest - 2) / 10))
+    coverage.set_xlim(scatter.get_xlim())
+    coverage.set(xlabel="true number of peers", ylabel="intervals that\nhold the truth")
+    plot_rates(rates, result)
+
+
+def plot_rates(axes: Any, result: Calibration) -> None:
+    """Draw the total false rate by memory, a line for each threshold; open marks where the cube counted exactly."""
+    sizes = [trial.memory / MIB for trial in result.trials]
+    tops = [LEAST_RATE]
+    for number, threshold in enumerate(sorted(result.asked.scores, reverse=True)):
+        scores = [trial.scores[threshold] for trial in result.trials]
+        true = scores[0].true
+        if not true:
+            continue
+        rates = np.array([score.ftr for score in scores])
+        ends = np.array([count_interval(score.missed + score.false) for score in scores]) / true
+        look = series_look(number)
+        label = f"θ = {threshold:,g} ({counted(true, 'host')})"
+        bars = np.abs([rates - ends[:, 0], ends[:, 1] - rates])
+        places = np.array(sizes) * 2 ** (THRESHOLD_STEP * (number - (len(result.asked.scores) - 1) / 2))
+        axes.errorbar(places, rates, yerr=bars, elinewidth=0.6, label=label, **look.options)
+        exact = [place for place, trial in enumerate(result.trials) if not trial.estimated]
+        open_mark = {**look.options, "mfc": "white", "ls": "none", "zorder": 4}
+        axes.plot(places[exact], rates[exact], **open_mark)
+        tops.append(float(ends.max()))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [format_size(trial.memory) for trial in result.trials])
+    scale_rates(axes.yaxis)
+    axes.set_ylim(top=1.5 * max(tops))
+    exact_too = any(not trial.estimated for trial in result.trials)
+    axes.set(xlabel="memory" + (" (open marks: counted exactly)" if exact_too else ""), ylabel="total false rate")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2, fontsize=7, handletextpad=0.3, columnspacing=1)
+
+
+# The figures of a comparison
 
 RED, BLUE, PURPLE = OKABE_ITO["vermillion"], OKABE_ITO["blue"], OKABE_ITO["purple"]
 LOOKS = {
@@ -50,7 +282,7 @@ MOST_IN_SMALL = 60  # hosts in each of many small figures
 SPREAD = 0.5  # of the distance between detectors: the dots of windows stand one below the other
 LABEL_HEIGHT = 0.062  # of a name beside the axes, as a share of their height
 ABREAST = 3  # small figures side by side
-ASIDE = 0.04  # of a doubling of the memory: between the marks of two detectors
+DETECTOR_STEP = 0.04  # of a doubling of the memory: between the marks of two detectors
 
 
 @dataclass(frozen=True)
@@ -111,7 +343,6 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
 def _draw(
     path: Path, height: float, rows: Sequence[Row], facts: Facts, paint: Callable[[Any], str | None]
 ) -> list[Path]:
-    """Draw a figure with one pair of axes. What `paint` returns stands above it."""
 
     def paint_with_title(figure: Any) -> None:
         axes = figure.subplots()
@@ -145,7 +376,6 @@ def _how_many(facts: Facts) -> str:
 
 
 def look_of(name: str) -> Look:
-    """Return the look of a detector."""
     return LOOKS.get(name, OWN)
 
 
@@ -252,7 +482,8 @@ def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
     by_size = {size: {s.name: s for s in spots([r for r in rows if r.memory_given == size], column)} for size in sizes}
     names = list(dict.fromkeys(row.detector for row in rows))
     for number, name in enumerate(names):
-        aside = 2 ** (ASIDE * (number - (len(names) - 1) / 2))  # Many have the same rate, often 0: none hides another.
+        # Many have the same rate, often 0: none hides another.
+        aside = 2 ** (DETECTOR_STEP * (number - (len(names) - 1) / 2))
         mine = [(size / MIB * aside, by_size[size][name]) for size in sizes if name in by_size[size]]
         bars = np.hstack([spot.bars for _, spot in mine])
         places, means = [place for place, _ in mine], [spot.mean for _, spot in mine]

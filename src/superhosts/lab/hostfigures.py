@@ -12,7 +12,7 @@ import numpy as np
 
 from superhosts.core.text import counted, printable
 from superhosts.core.times import shown_row_time, shows_local
-from superhosts.lab.drawing import OKABE_ITO, Note, caption, draw, series_look, show_thousands
+from superhosts.lab.sheet import OKABE_ITO, Note, caption, draw, series_look, show_thousands
 from superhosts.output.report import Row, known_peers
 
 MOST_HOSTS = 40  # of one figure; of more, the largest

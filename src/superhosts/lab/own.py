@@ -27,7 +27,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -121,12 +122,10 @@ class Adapted:
             return self._make(**self._given)
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Add a batch of pairs."""
         with _blaming(f"{self.title}.update"):
             self._own.update(np.asarray(hosts, np.uint32), np.asarray(peers, np.uint32))
 
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return what the detector reports, as a result."""
         verb = f"{self.title}.super_hosts"
         with _blaming(verb):
             found = self._own.super_hosts(threshold)
@@ -151,7 +150,6 @@ class Adapted:
         """Do nothing: a batch counts as written when `update` returns."""
 
     def clear(self) -> None:
-        """Begin with a new object."""
         self._own = self._new()
 
     @property
@@ -161,18 +159,13 @@ class Adapted:
         return int(memory) if isinstance(memory, int | np.integer) else 0
 
 
-class _blaming:  # noqa: N801 - reads as a verb
-    """Turns what somebody else's code raises into an error that names it."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Exception):
-            raise UsageError(f"{self.where} failed: {_words(error)}") from error
+@contextmanager
+def _blaming(where: str) -> Iterator[None]:
+    """Turn what somebody else's code raises into an error that names it."""
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(f"{where} failed: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

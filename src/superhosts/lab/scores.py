@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.lab.rivals.base import Rival
 
@@ -33,7 +33,6 @@ class Truth:
 
     @classmethod
     def of(cls, exact: Exact) -> Truth:
-        """Return the truth of an exact detector."""
         return cls(*exact.counts())
 
     def __len__(self) -> int:
@@ -41,7 +40,6 @@ class Truth:
 
     @property
     def pairs(self) -> int:
-        """The distinct pairs of all hosts."""
         return int(self._peers.sum())
 
     def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
@@ -90,7 +88,6 @@ class Score(NamedTuple):
 
 
 def score(found: SuperHosts, truth: Truth, threshold: float) -> Score:
-    """Compare the reported hosts with the truth."""
     peers = truth.peers_of(found.hosts)
     true = len(truth.at_least(threshold)[1])
     right = int((peers >= threshold).sum())
@@ -107,7 +104,6 @@ class Estimates(NamedTuple):
     saturated: NDArray[np.bool_]
 
     def of(self, places: NDArray[np.int64]) -> Estimates:
-        """Return some of them, by their places."""
         return Estimates(
             self.true[places], self.peers[places], self.low[places], self.high[places], self.saturated[places]
         )
@@ -139,7 +135,6 @@ class Estimates(NamedTuple):
 
 
 def joined(several: Sequence[Estimates]) -> Estimates:
-    """Return the estimates of several windows as one."""
     return Estimates(*map(np.concatenate, zip(*several, strict=True)))
 
 

@@ -15,7 +15,7 @@ from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Pa
 from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.units import parse_duration
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of

@@ -322,6 +322,25 @@ class Counters(SourceCounters):
                 setattr(self, each.name, getattr(self, each.name) + value)
 
 
+# Why packets did not become pairs, by the name of the counter.
+REASONS = {
+    "not_ip": "not IP",
+    "truncated": "truncated before their addresses",
+    "unsupported_link": "of an unsupported link type",
+    "bad_rows": "without two addresses or a time",
+    "no_inner_end": "without an inner end",
+    "same_ends": "from an address to itself",
+    "filtered": "of other protocols or ports",
+    "unknown_details": "of unknown protocol or ports",
+    "no_contact": "that neither open a conversation nor answer",
+    "late": "too late for their window",
+    "stray": "with a stray time",
+    "repeated": "of windows that were finished before",
+    "skipped_family": "IPv6, which this detector does not take",
+    "unused": "read when the scan was stopped, and in no window",
+}
+
+
 def shares_of(batch: PacketBatch, size: int) -> list[PacketBatch]:
     """Split a batch into shares of up to `size` packets."""
     return [

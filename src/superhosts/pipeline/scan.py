@@ -24,7 +24,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaver import Interleaver

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from superhosts.core import defaults
-from superhosts.core.device import check_cpu_only, check_device, thread_count
+from superhosts.core.device import thread_count
 from superhosts.core.fields import NAME_RULE, is_name
 from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.lens import Lens, parse_ports, parse_protocols
@@ -17,8 +17,11 @@ from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, POR
 from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
+from superhosts.cubefile.header import LEAST_EVIDENCE, MOST_EVIDENCE
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
-from superhosts.detectors.base import Detector
+from superhosts.detectors.cube import Cube, Geometry
+from superhosts.detectors.detector import Detector
+from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
@@ -111,22 +114,21 @@ class Settings:
             asked = f"{setting('by', self.by)} and {setting('ipv6_prefix', self.ipv6_prefix)}"
             why = f"a sketch has 128 bits for a host, and the port takes {PORT_BITS} of them"
             raise UsageError(f"{asked}: {why}; take {setting('ipv6_prefix', 128 - PORT_BITS)} or less")
-        if self.by == "address-port" and not kind.takes_ipv6:
-            able = [name for name, each in DETECTORS.items() if each.takes_ipv6]
+        if self.by == "address-port" and 64 not in kind.widths:
+            able = [name for name, each in DETECTORS.items() if 64 in each.widths]
             raise UsageError(f"{setting('by', self.by)}: only with {_detectors(able)}, not with {kind.name}")
         _ = self.lens  # raises what is wrong with protocols and ports
         if self.evidence_pairs != defaults.EVIDENCE_PAIRS and not self.evidence:
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: only with {option('evidence')}")
-        if not sample.LEAST <= self.evidence_pairs <= sample.MOST:
-            bounds = f"from {sample.LEAST:,} to {sample.MOST:,}"
+        if not LEAST_EVIDENCE <= self.evidence_pairs <= MOST_EVIDENCE:
+            bounds = f"from {LEAST_EVIDENCE:,} to {MOST_EVIDENCE:,}"
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: take {bounds}")
         if self.threshold is not None:
             check_threshold(self.threshold, named("threshold"))
         if self.top is not None:
             check_count(self.top, named("top"))
-        if self.geometry and not kind.takes_geometry:
-            able = [name for name, each in DETECTORS.items() if each.takes_geometry]
-            raise UsageError(f"{named('geometry')}: only with {_detectors(able)}, not with {kind.name}")
+        if self.geometry and not issubclass(kind, Cube):
+            raise UsageError(f"{named('geometry')}: only with {_detectors([Cube.name])}, not with {kind.name}")
         if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError(f"{option('geometry')} and {named('memory')}: choose one; a geometry has its own size")
         if self.geometry:
@@ -134,14 +136,11 @@ class Settings:
                 self._geometry(32)
             except GeometryError as error:
                 raise GeometryError(f"{named('geometry')}: {error}") from None
-        if check_exact(self.exact) is not None and not kind.takes_exact:
-            able = [name for name, each in DETECTORS.items() if each.takes_exact]
-            raise UsageError(f"{named('exact')}: only with {_detectors(able)}, not with {kind.name}")
-        if not kind.runs_on_gpu:
-            check_cpu_only(kind.name, self.device)
-        check_device(self.device)
+        if check_exact(self.exact) is not None and not issubclass(kind, Cube):
+            raise UsageError(f"{named('exact')}: only with {_detectors([Cube.name])}, not with {kind.name}")
+        kind.check_device(self.device)
         limit = self.memory_total
-        if kind.grows_with_traffic:
+        if self.grows_with_traffic:
             if limit is not None:
                 grows = f"the memory of {setting('detector', kind.name)} grows with the traffic"
                 raise UsageError(f"{named('memory_total')}: {grows}")
@@ -209,7 +208,7 @@ class Settings:
     @property
     def reported_parts(self) -> list[Part]:
         """The parts whose hosts are asked for. Those that are unanswered are the difference of two detectors."""
-        families = [family for family in self.families if family == 4 or self.kind.takes_ipv6]
+        families = [family for family in self.families if family == 4 or 64 in self.kind.widths]
         sides = dict.fromkeys(self.watch)
         ways = dict.fromkeys(way for peers in self.chosen_peers for way in self._directions(peers))
         chosen = self.filter
@@ -278,9 +277,14 @@ class Settings:
         return Sampling((white, first, second))
 
     @property
+    def grows_with_traffic(self) -> bool:
+        """True if the memory depends on the traffic and cannot be chosen."""
+        return issubclass(self.kind, Exact)
+
+    @property
     def starts_exact(self) -> bool:
         """True if windows are counted exactly, on the CPU, while their pairs fit."""
-        return self.kind.takes_exact and starts_exact(self.exact, self.device)
+        return issubclass(self.kind, Cube) and starts_exact(self.exact, self.device)
 
     @property
     def selection(self) -> Selection:
@@ -319,17 +323,15 @@ class Settings:
             return memory
         return parse_size(self.memory)
 
-    def _geometry(self, key_bits: int) -> Any:
+    def _geometry(self, key_bits: int) -> Geometry:
         """Return the geometry that the option gives, of the type of the detector."""
-        kind = self.kind.geometry_type
-        assert kind is not None
-        return kind.parse(self.geometry, key_bits)
+        return Geometry.parse(self.geometry, key_bits)
 
     def check_parts(self) -> None:
         """Raise UsageError if the network or a detector cannot be made of these settings."""
         self.make_network()
         kind = self.kind
-        if kind.geometry_type is not None and not self.geometry and not kind.grows_with_traffic:
+        if kind.geometry_type is not None and not self.geometry:
             kind.geometry_type.for_memory(self.memory)
 
     def make_network(self) -> Network:
@@ -348,17 +350,15 @@ class Settings:
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = self.host_format(part)
         kind = self.kind
-        if kind.takes_ipv6:
+        if 64 in kind.widths:
             common["key_bits"] = host.key_bits
-        if kind.wants_threshold:
-            common["threshold"] = defaults.THRESHOLD if self.least_peers is None else self.least_peers
         if self.exact is not None:
             common["exact"] = self.exact
         if self.geometry:
             common["geometry"] = self._geometry(host.key_bits)
-        elif not kind.grows_with_traffic:
+        elif not self.grows_with_traffic:
             common["memory"] = self.memory
-        detector = kind(**common)
+        detector = kind.for_scan(defaults.THRESHOLD if self.least_peers is None else self.least_peers, **common)
         detector.format = host
         return detector
 

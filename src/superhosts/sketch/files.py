@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from superhosts.core.device import thread_count
 from superhosts.core.fields import FieldError
 from superhosts.core.pairs import TEXT, Host, HostKeys, Part, Window
 from superhosts.core.results import SuperHosts
 from superhosts.core.textkeys import TextFormat, bound, text_key
-from superhosts.cubefile.container import CubeReader, Take, peek
-from superhosts.cubefile.parts import array_name
+from superhosts.cubefile.container import MAX_HEADER, CubeReader, Take, peek
+from superhosts.cubefile.header import array_name, sites_field, window_field
 from superhosts.detectors.arguments import Hosts, named_column
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.storing import StoredHosts
+from superhosts.detectors.stored import Stored, array_errors, check_hosts, describe, memory_limit
 from superhosts.errors import DifferenceError, MergeError
-from superhosts.sketch.grammar import sites_field, window_field
-from superhosts.sketch.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sketch.unanswered import difference, sources_of, with_unanswered
 
@@ -70,6 +68,18 @@ def saved_sketch(path: Path) -> SavedSketch:
     return SavedSketch(path, True, window, frozenset(sites), frozenset(with_unanswered(held)), "evidence" in header)
 
 
+def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> Stored:
+    """Verify the digest of a file and read its header, but not its arrays.
+
+    `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError, without
+    reading the header, if it is longer than `max_header` bytes.
+    """
+    with CubeReader(path, trusted=trusted, max_header=max_header) as reader:
+        header = describe(reader, memory_limit(None), DETECTORS)
+        reader.places()
+    return header
+
+
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
     """Merge a file; the error of a refused merge names the file."""
     try:
@@ -92,7 +102,7 @@ def estimate_in_file(
     is not computed again.
     """
     with CubeReader(path, trusted=trusted) as reader:
-        stored = describe(reader, memory_limit(None))
+        stored = describe(reader, memory_limit(None), DETECTORS)
         asked = {each: column for part, column in hosts.items() for each in sources_of(part)}
         answers = _estimate(reader, stored, asked, stored.secret(key))
     found = {part: [answers[each] for each in sources_of(part) if each in answers] for part in hosts}
@@ -108,7 +118,7 @@ def find_in_file(
 ) -> SuperHosts:
     """Estimate one host's peers in every part that may hold it, as `load(path).estimate(host)` does."""
     with CubeReader(path) as reader:
-        stored = describe(reader, memory_limit(max_memory))
+        stored = describe(reader, memory_limit(max_memory), DETECTORS)
         hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.may_hold(host)}
         results = _estimate(reader, stored, hosts, stored.secret(key))
     named = [rows.named(stored.kinds[part].detector, part) for part, rows in results.items()]
@@ -122,25 +132,22 @@ def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], s
         for part, kind in stored.kinds.items()
         if part in hosts
     }
-    columns = {part: column for part, (column, _) in asked.items()}
-    queries: dict[Part, StoredHosts] = {}
+    queries: dict[Part, Any] = {}
     takers: dict[str, Take] = {}
-    for number, (part, kind) in enumerate(stored.kinds.items()):
-        if part in columns:
-            sides = stored_shapes(number, kind, reader.header["arrays"])
-            query = DETECTORS[kind.detector].stored_hosts(kind, secret, columns[part], sides)
-            if query is None:  # This detector cannot be queried in blocks, so the whole sketch is loaded.
-                sketch = load(reader.name, key=secret)
-                return {part: sketch.parts[part].estimate_many(HostKeys(column)) for part, column in columns.items()}
-            queries[part] = query
-            takers.update({array_name(number, name): take for name, take in query.takers.items()})
+    for part, (column, _) in asked.items():
+        number, kind, detector, sides = stored.parts[part]
+        query = detector._stored_hosts(kind, secret, column, sides)
+        if query is None:  # This detector cannot be queried in blocks, so the whole sketch is loaded.
+            sketch = load(reader.name, key=secret)
+            return {each: sketch.parts[each].estimate_many(HostKeys(column)) for each, (column, _) in asked.items()}
+        queries[part] = query
+        takers.update({array_name(number, name): take for name, take in query.takers.items()})
     reader.each_block(takers, thread_count())
     answers = {}
-    for number, part in enumerate(stored.kinds):
-        if part in queries:
-            with array_errors(reader.name, number):
-                answers[part] = queries[part].answer()
-            if stored.kinds[part].format == TEXT:
-                column, names = asked[part]
-                answers[part].format = TextFormat(None, column, names or [None] * len(column))
+    for part, query in queries.items():
+        with array_errors(reader.name, stored.parts[part].number):
+            answers[part] = query.answer()
+        if stored.kinds[part].format == TEXT:
+            column, names = asked[part]
+            answers[part].format = TextFormat(None, column, names or [None] * len(column))
     return answers

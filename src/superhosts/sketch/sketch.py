@@ -10,10 +10,12 @@ one moment.
 
 from __future__ import annotations
 
+import copy
+import heapq
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
@@ -21,21 +23,33 @@ from typing import Any, Self, TypeVar, overload
 import numpy as np
 
 from superhosts.core.device import check_device, thread_count
-from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.times import window_span
 from superhosts.cubefile.container import Arrays, CubeReader, File, Take, block_writer, name_of
-from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
+from superhosts.cubefile.header import MOST_PARTS, Entry, Notes, array_name, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
-from superhosts.detectors.base import Detector
-from superhosts.detectors.kinds import Kind, check_mergeable
-from superhosts.detectors.locking import holding
-from superhosts.detectors.objects import Mergeable
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.detector import Detector
+from superhosts.detectors.kind import Kind, check_mergeable
+from superhosts.detectors.lock import give_lock, holding, state_of
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.storing import Place
+from superhosts.detectors.stored import (
+    Place,
+    Stored,
+    StoredPart,
+    array_errors,
+    build,
+    check_hosts,
+    check_memory,
+    describe,
+    header_errors,
+    memory_limit,
+    read_fields,
+    unpickle,
+)
 from superhosts.errors import (
     DifferenceError,
     HalfMergedError,
@@ -47,27 +61,24 @@ from superhosts.errors import (
 )
 from superhosts.sketch.evidence.patterns import Judge, Verdict
 from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.grammar import MOST_PARTS, read_fields
-from superhosts.sketch.header import (
-    Entry,
-    Stored,
-    array_errors,
-    bound_notes,
-    check_hosts,
-    check_memory,
-    describe,
-    entry_text,
-    header_errors,
-    memory_limit,
-    stored_shapes,
-)
 from superhosts.sketch.unanswered import searched, with_unanswered
 
+# Counters, and sites besides those of the counters, that a sketch keeps: less than 1 MiB with the longest names.
+MOST_NOTES = 2500
 SITES_SHOWN = 5  # sites that the text of a sketch names
 
 
-class Sketch(Mergeable):
+class Sketch:
     """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
+
+    lock: AbstractContextManager[object]
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Return a new object with its lock, before `__init__` runs."""
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
 
     def __init__(
         self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
@@ -180,15 +191,21 @@ class Sketch(Mergeable):
             self._add(other, operator.ior)
         return self
 
-    def _union(self, other: Self) -> Self:
+    def __or__(self, other: Self) -> Self:
+        """Return the union of two sketches as a new one."""
+        if not isinstance(other, Sketch | Detector):
+            return NotImplemented
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
             # Of a part that both have, only the union is made.
             parts = {part: each if part in other.parts else each.copy() for part, each in self.parts.items()}
-            whole = self._twin({**self._state(), "parts": parts, "entries": list(self.entries)})
+            whole = self._with_state({**state_of(self), "parts": parts, "entries": list(self.entries)})
             whole._add(other, operator.or_)
         return whole
+
+    def __ior__(self, other: Self) -> Self:
+        return self.merge(other) if isinstance(other, Sketch | Detector) else NotImplemented
 
     def _add(self, other: Sketch, unite: Callable[[Detector, Detector], Detector]) -> None:
         """Add all that another sketch has. `unite` returns what a part becomes that both have."""
@@ -219,7 +236,7 @@ class Sketch(Mergeable):
         """
         with CubeReader(path, trusted=trusted) as reader, self._held():
             limit = memory_limit(max_memory, self.memory)
-            header = describe(reader, limit)
+            header = describe(reader, limit, DETECTORS)
             self._check_mergeable(header.kinds, dict.fromkeys(header.kinds, header.file))
             secret = header.secret(key)
             check_hosts(reader, header, secret)
@@ -229,27 +246,31 @@ class Sketch(Mergeable):
                 self.merge(_build(reader, header, secret, place))
                 self._note_file(header)
                 return self
-            self._add_evidence(_read_evidence(reader, header, secret), has_parts=bool(header.kinds))
-            fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
+            self._add_evidence(_read_evidence(reader, header, secret), has_parts=bool(header.parts))
             added = header.memory - sum(
                 kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
             )
             check_memory(self.memory + added, limit, reader.name)
-            new = {part: DETECTORS[kind.detector].make_empty(kind, secret, place) for part, kind in fresh.items()}
+            new = {
+                part: stored.detector._make_empty(stored.kind, secret, place)
+                for part, stored in header.parts.items()
+                if part not in self.parts
+            }
             places = reader.places()
             takers: dict[str, Take] = {}
             mergers: list[Callable[[], None]] = []
-            for number, (part, kind) in enumerate(header.kinds.items()):
+            for part, stored in header.parts.items():
                 detector = new[part] if part in new else self.parts[part]
-                sides = stored_shapes(number, kind, reader.header["arrays"])
-                sides, names = hostnames.apart(sides)
+                sides, names = hostnames.apart(stored.sides)
                 if names:
-                    mergers.append(_read_names(reader, number, detector, names))
-                own = detector.block_takers() or {}
+                    mergers.append(
+                        _read(reader, stored, hostnames.buffers(names), detector._name_merger, detector.threads)
+                    )
+                own = detector._block_takers() or {}
                 if own.keys() == sides.keys():
-                    takers.update({array_name(number, name): take for name, take in own.items()})
+                    takers.update({array_name(stored.number, name): take for name, take in own.items()})
                 else:
-                    mergers.append(_read_merger(reader, number, detector, sides))
+                    mergers.append(_read(reader, stored, detector._buffers(sides), detector._merger, detector.threads))
             try:
                 reader.each_block(takers, self._threads(), places)
                 for merge in mergers:
@@ -298,8 +319,8 @@ class Sketch(Mergeable):
 
     def _takes_blocks(self, header: Stored) -> bool:
         """Return True if a file can be merged block by block into the existing detectors and new ones."""
-        return all(DETECTORS[kind.detector].takes_blocks for kind in header.kinds.values()) and all(
-            detector.block_takers() is not None for detector in self.parts.values()
+        return all(issubclass(stored.detector, ColumnSketch) for stored in header.parts.values()) and all(
+            detector._block_takers() is not None for detector in self.parts.values()
         )
 
     def _threads(self) -> int:
@@ -362,36 +383,81 @@ class Sketch(Mergeable):
         Other threads wait until it is written, because a copy could take gigabytes.
         """
         with self._held():
-            parts = [
-                StoredPart(part, detector.header(), detector.file_arrays())
-                for part, detector in sorted(self.parts.items(), key=_by_part)
-            ]
+            parts = [detector._written(part) for part, detector in sorted(self.parts.items(), key=_by_part)]
             self._bound_notes()
-            notes = {
-                "window": list(self.window) if self.window else None,
-                "sites": sorted(self.sites),
-                "counters": self.entries,
-                **({"unlisted": True} if self.unlisted else {}),
-                **({"partial": True} if self.partial else {}),
-                **({"evidence": self.evidence.fields} if self.evidence else {}),
-            }
-            header = compose_header(parts, notes)
-            sample = self.evidence.stored() if self.evidence else {}
+            sample = self.evidence
+            about = self.unlisted, self.partial, sample.kind if sample else None
+            header = compose_header(parts, Notes(self.window, frozenset(self.sites), self.entries, *about))
             try:
-                read_fields(json.loads(json.dumps(header)))
+                read_fields(json.loads(json.dumps(header)), DETECTORS)
             except ValueError as error:  # Never write a file that could not be read back.
                 raise UsageError(f"{name_of(path)}: cannot be saved: {error}") from None
-            write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in sample.items()})
+            stored = sample.stored() if sample else {}
+            write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in stored.items()})
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
 
     @classmethod
-    def _of_sketch(cls, sketch: Sketch) -> Self:
-        made = cls.__new__(cls)  # `cls` may be a class of the caller.
-        vars(made).update(sketch._state())
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
+
+    @classmethod
+    def load(
+        cls,
+        file: File,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Load a .cube file, given by its path or as a file object that is open for reading bytes.
+
+        Without `key`, SUPERHOSTS_KEY counts; without both, the public key or the user's own may be that of the file.
+        """
+        # `cls` may be a class of the caller.
+        return cls._with_state(state_of(load(file, key=key, device=device, threads=threads, max_memory=max_memory)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        """Return a sketch with its own lock and these attributes."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
         return made
 
-    def _equals(self, other: Any) -> bool:
+    def copy(self) -> Self:
+        """Return an independent sketch with the same content, on the same devices."""
+        with self._held():
+            return self._with_state(copy.deepcopy(state_of(self)))
+
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the other would be saved with the same content."""
+        if self is other:
+            return True
         if not isinstance(other, Sketch):
-            return False
+            return NotImplemented
         with self._held(other):
             notes = [
                 (
@@ -424,70 +490,32 @@ def load(
     check_device(device)  # Report a missing device before reading the file.
     place = Place(device, thread_count(threads))
     with CubeReader(path) as reader:
-        header = describe(reader, limit)
+        header = describe(reader, limit, DETECTORS)
         secret = header.secret(key)
         check_hosts(reader, header, secret)
         return _build(reader, header, secret, place)
 
 
-def load_pickled(data: bytes, kind: str) -> Sketch:
-    """Load the .cube file in a pickle of an object of class `kind`. Raise MergeError if its key is not at hand."""
-    with CubeReader(BytesIO(data)) as reader:
-        keys = describe(reader, memory_limit(None)).keys
-    public = fingerprint(DEFAULT_KEY)
-    try:
-        # SUPERHOSTS_KEY would stand for the key of every file, but the public key is known to everybody.
-        return load(BytesIO(data), key=DEFAULT_KEY if keys == {public} else None)
-    except MergeError:
-        way = (
-            f"set SUPERHOSTS_KEY to it, or exchange bytes: {kind}.from_bytes(data, key=…) takes what to_bytes() returns"
-        )
-        raise MergeError(f"a pickle holds no key; this one needs key {' and '.join(sorted(keys))}: {way}") from None
-
-
-def _read_merger(
-    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
+def _read(
+    reader: CubeReader,
+    stored: StoredPart,
+    buffers: Arrays,
+    merger: Callable[[Arrays], Callable[[], None]],
+    threads: int,
 ) -> Callable[[], None]:
-    """Read and check the arrays of part `number`, which blocks cannot merge; return a function that merges them."""
-    buffers = detector.buffers(sides)
-    reader.each_block(
-        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
-    )
-    with array_errors(reader.name, number):
-        return detector.merger(buffers)
-
-
-def _read_names(
-    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
-) -> Callable[[], None]:
-    """Read and check the names of part `number`; return a function that merges them."""
-    buffers = hostnames.buffers(sides)
-    reader.each_block(
-        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
-    )
-    with array_errors(reader.name, number):
-        return detector.name_merger(buffers)
+    """Read and check arrays of a part which blocks cannot merge; return a function that merges them."""
+    takers = {array_name(stored.number, name): block_writer(array) for name, array in buffers.items()}
+    reader.each_block(takers, threads)
+    with array_errors(reader.name, stored.number):
+        return merger(buffers)
 
 
 def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:
     sketch = Sketch(window=header.window)
-    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
+    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), list(header.entries), header.unlisted
     sketch.partial = header.partial
     sketch._note_file(header)
-    buffers: dict[Part, Arrays] = {}
-    with header_errors(reader.name):
-        for number, (part, kind) in enumerate(header.kinds.items()):
-            sketch.parts[part] = detector = DETECTORS[kind.detector].make_empty(kind, secret, place)
-            buffers[part] = detector.buffers(stored_shapes(number, kind, reader.header["arrays"]))
-        named = {
-            array_name(number, name): array
-            for number, arrays in enumerate(buffers.values())
-            for name, array in arrays.items()
-        }
-        reader.arrays(named, place.threads or 1)
-        for number, (part, arrays) in enumerate(buffers.items()):
-            with array_errors(reader.name, number):
-                sketch.parts[part].load_arrays(arrays)
+    sketch.parts = build(reader, header, secret, place)
     sketch.evidence = _read_evidence(reader, header, secret)
     return sketch
 
@@ -570,3 +598,25 @@ def union(members: Iterable[Any], *, key: bytes | str | None = None) -> Any:
     if whole is None:
         raise UsageError("union: there is nothing to unite; pass at least one detector, sketch or path")
     return whole
+
+
+def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
+    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first sites by name.
+
+    A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends only
+    on what its members keep, in any order, so merging remains exact and idempotent.
+    """
+    if len(entries) > MOST_NOTES:
+        entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
+    if len(sites) > MOST_NOTES:
+        sites = {*heapq.nsmallest(MOST_NOTES, sites), *(sites & {entry["site"] for entry in entries})}
+    return sites, entries
+
+
+def _newest_first(entry: Entry) -> tuple[int, int, str]:
+    return -entry.get("end", 0), -entry.get("start", 0), entry_text(entry)
+
+
+def entry_text(entry: Entry) -> str:
+    """Return an entry as text. Equal entries have equal text."""
+    return json.dumps(entry, sort_keys=True)

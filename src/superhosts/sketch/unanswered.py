@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Part
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.detectors.arguments import Hosts
-from superhosts.detectors.base import Detector
+from superhosts.detectors.detector import Detector
 
 _FIRST = 64  # hosts looked at when the largest are asked for; then twice as many
 

@@ -54,7 +54,7 @@ from superhosts.core.profile import measured, timed
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.jit.cache import is_switched_off
+from superhosts.jit.cache import jit_disabled
 from superhosts.sources.base import PLAIN, FileFormat, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
@@ -368,7 +368,7 @@ class Cutting(NamedTuple):
 
     def suits(self, size: int) -> bool:
         """Return True if a file of this size is worth several threads. Only compiled code can read a piece."""
-        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size) and not is_switched_off()
+        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size) and not jit_disabled()
 
 
 CUTTING = Cutting()

@@ -86,7 +86,7 @@ def test_copies_and_zeros_on_a_stream(gpu):
 
 def test_streams_and_recordings_are_given_back(gpu):
     stream = driver.Stream(waits_for_default=False)
-    assert gpu.calls("cuStreamCreate")[-1][1] == driver.IN_OWN_TIME
+    assert gpu.calls("cuStreamCreate")[-1][1] == driver.CU_STREAM_NON_BLOCKING
     stream.start_recording()
     recording = stream.stop_recording()
     recording.launch(stream)

@@ -42,7 +42,7 @@ from tuned import tuned
 
 SIMULATED = device.simulated()
 cuda = device.import_cuda() if device.cuda_problem() is None else None  # arrays of numba, which users may have
-COUNT = 60 if SIMULATED else 3000
+COUNT = 40 if SIMULATED else 3000
 TINY = Geometry(32, 2, 3, 7, 5, 1, 1)
 pytestmark = [
     pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}"),
@@ -127,7 +127,7 @@ TILED = GpuTuning(min_tiled_pairs=8, min_tiled_memory=0, max_tiled_pairs=50)  # 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slice_bits", [1, 2, 6])
+@pytest.mark.parametrize("slice_bits", [1, 6])
 def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits):
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
     # Pairs that are zero before or after mangling must not be mistaken for an empty place of a cache.
@@ -157,7 +157,7 @@ def sort_one_pair(cube: Cube, host: int, peer: int) -> None:
     assert cube.engine.tiles is not None
 
 
-@pytest.mark.parametrize("way", ["clear", "load"])
+@pytest.mark.parametrize("way", ["clear", pytest.param("load", marks=pytest.mark.slow)])
 def test_pairs_that_were_discarded_are_written_when_they_come_again(way):
     cube = gpu_cube(tuning=TILED)
     empty = cube.arrays()
@@ -250,7 +250,7 @@ def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
     assert_same(on_cpu, on_gpu)
 
 
-@pytest.mark.parametrize("bits", [32, 64, 128])
+@pytest.mark.parametrize("bits", [32, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (64, 128))])
 def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     geometry = TINY._replace(key_bits=bits)
     on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
@@ -258,8 +258,9 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, bits)
     assert len(on_cpu.super_hosts(8))
-    for threshold in (8, 20, 30, 50):  # Include high ones: a column may be hot although the AND of all is not.
-        assert_same(on_cpu, on_gpu, threshold)
+    assert_same(on_cpu, on_gpu)
+    for threshold in (20, 30, 50):  # A column may be hot although the AND of all is not.
+        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
     assert on_cpu.estimate(3) == on_gpu.estimate(3)
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
 
@@ -274,9 +275,10 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     for cube in (on_cpu, on_gpu):
         cube.update(hosts, peers)
     sizes = []
-    for threshold in range(20, 140, 5):
-        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
-        sizes.append(len(candidates(on_cpu, threshold)))
+    for threshold in range(20, 140, 10):
+        found = candidates(on_cpu, threshold)
+        assert candidates(on_gpu, threshold) == found
+        sizes.append(len(found))
     assert len(set(sizes)) > 5  # Hosts fail the search one by one.
 
 
@@ -297,7 +299,7 @@ def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_befor
 
 @pytest.mark.slow
 def test_where_room_runs_out_nobody_is_lost():
-    for rows, candidates in ((1, 100), (100, 1), (1, 1)):
+    for rows, candidates in ((1, 100), (100, 1)):
         on_cpu, on_gpu = both(tuning=GpuTuning(rows=rows, candidates=candidates))
         assert len(on_cpu.super_hosts(4)) > 1
         assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()

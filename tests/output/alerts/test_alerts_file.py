@@ -21,7 +21,7 @@ from first_hour.office import FOLDER
 from output.alerts.test_alerts import RESOLVER, SCANNER, row, window
 from superhosts import __version__
 from superhosts.cli.alerts import export_alerts, list_alerts, mute_host, show_alert
-from superhosts.cli.usage.alerts import Export, List, Mute, Show
+from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, AlertsShow
 from superhosts.core.results import Selection
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.output.alerts.machine import Policy
@@ -69,11 +69,11 @@ def use(path: Path) -> list[str]:
         except (InputError, OutputError) as error:
             said.append(str(error))
 
-    attempt(lambda: list_alerts(List(path, all=True)))
-    attempt(lambda: export_alerts(Export(path)))
+    attempt(lambda: list_alerts(AlertsList(path, all=True)))
+    attempt(lambda: export_alerts(AlertsExport(path)))
     with contextlib.suppress(UsageError):  # the host may be damaged
-        attempt(lambda: show_alert(Show(path, SCANNER)))
-    attempt(lambda: mute_host(Mute(path, "10.0.0.1")))
+        attempt(lambda: show_alert(AlertsShow(path, SCANNER)))
+    attempt(lambda: mute_host(AlertsMute(path, "10.0.0.1")))
     try:
         store = AlertStore(path)
     except (InputError, OutputError) as error:

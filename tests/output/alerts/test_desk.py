@@ -11,7 +11,7 @@ import pytest
 from commands import Run
 from first_hour.office import FOLDER
 from output.alerts.test_alerts import row, window
-from superhosts.cli._alerting import check_threshold, policy_of
+from superhosts.cli._alerts import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection

@@ -255,6 +255,7 @@ def test_what_looks_like_a_scan_in_one_direction_only() -> None:
 LOOK_FLOODED = {sweep, vertical_scan, answered_sweep, ping_scan, hash_table_node, recursive_resolver}
 
 
+@pytest.mark.slow
 def test_half_of_the_packets_is_never_wrong() -> None:
     """One direction, every second packet, or both, alone in a window and beside connections of others."""
     wrong = set()

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import superhosts as sh
-from superhosts.cli._summary import REASONS
 from superhosts.core.pairs import Window
+from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Counters
 from superhosts.ui.metrics import (
     MOST_SITES,

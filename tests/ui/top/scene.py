@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from places import ROOT
-from superhosts.cli._folderview import site_list
+from superhosts.cli.web import site_list
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.output.alerts.machine import Alert

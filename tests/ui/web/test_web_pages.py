@@ -14,8 +14,8 @@ from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
 from cli.test_hosts import NOON, save
 from commands import Run
 from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_at, serving
-from superhosts.cli._folderview import folder_view
 from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.web import folder_view
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
 from superhosts.fleet.sites import WRONG

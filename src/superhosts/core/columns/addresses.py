@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly, thread_count
-from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
+from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times, as_words
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import MARKED_BYTES, byte_marks, word_at
 
@@ -283,9 +283,7 @@ def widened(column: Ends) -> AddressColumn:
     """Return a column as one that may hold both families."""
     if isinstance(column, AddressColumn):
         return column
-    words = np.zeros((len(column), 2), np.uint64)
-    words[:, 1] = column
-    return AddressColumn(np.full(len(column), 4, np.uint8), words)
+    return AddressColumn(np.full(len(column), 4, np.uint8), as_words(column))
 
 
 @compiled

@@ -111,17 +111,6 @@ def count_of(values: Values) -> int:
     return len(values.kinds if isinstance(values, AddressColumn) else values)
 
 
-def in_one_piece(data: Bytes, starts: Rows, ends: Rows) -> tuple[Bytes, Rows]:
-    """Return rows of text without gaps: their bytes, and where each begins and the last ends."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    if len(starts) and (starts[1:] == ends[:-1]).all():
-        offsets[0], offsets[1:] = starts[0], ends
-        return data, offsets
-    sizes = ends - starts
-    np.cumsum(sizes, out=offsets[1:])
-    return data[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)], offsets
-
-
 def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
     """Return which rows are null in neither column; None: all are not."""
     if left is None or right is None:

@@ -34,7 +34,7 @@ from superhosts.core.columns.column import (
     readable,
 )
 from superhosts.core.device import run_parallel, split_evenly, thread_count
-from superhosts.core.pairs import MAPPED, Addresses, HostFormat, numbers_to_array
+from superhosts.core.pairs import MAPPED, Addresses, HostFormat, as_words, numbers_to_array
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
 from superhosts.jit.pool import Lender
@@ -193,7 +193,7 @@ def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, 
     read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
     pieces = [each for each, _ in read]
     if len({each.ndim for each in pieces}) > 1:  # Only some have IPv6 peers.
-        pieces = [each if each.ndim == 2 else _widened(each) for each in pieces]
+        pieces = [as_words(each) for each in pieces]
     numbers: Addresses = np.concatenate(pieces)  # type: ignore[assignment]
     return numbers, np.concatenate([bad for _, bad in read])
 
@@ -238,9 +238,7 @@ def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses,
     bad = values < 0 if values.dtype.kind == "i" and len(values) and values.min() < 0 else None
     if bits == 64:
         return numbers.astype(np.uint64, copy=False), bad
-    words = np.zeros((len(numbers), 2), np.uint64)
-    words[:, 1] = numbers
-    return words, bad
+    return as_words(numbers), bad
 
 
 def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
@@ -268,12 +266,6 @@ def _unmapped(numbers: NDArray[Any]) -> NDArray[Any]:
     if numbers.ndim == 2:
         is_mapped = (is_mapped & (numbers[:, 0] == 0))[:, None]
     return np.where(is_mapped, numbers & np.uint64(MASK32), numbers) if is_mapped.any() else numbers
-
-
-def _widened(numbers: Addresses) -> NDArray[np.uint64]:
-    words = np.zeros((len(numbers), 2), np.uint64)
-    words[:, 1] = numbers
-    return words
 
 
 def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:

@@ -279,7 +279,7 @@ class Cbaa(ColumnSketch):
         return PaperCbaa(geometry=Geometry.paper(), key=key, device=device, threads=threads)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        from superhosts.detectors.cbaa.cuda import CudaCbaa
+        from superhosts.detectors.cbaa.cuda import CudaCbaa  # needs the CUDA packages, which are optional
 
         return CudaCbaa(plan, gpu)
 

@@ -50,8 +50,9 @@ from superhosts.detectors.estimate import (
     measure_all,
     saturation_of,
 )
-from superhosts.detectors.kinds import Kind
-from superhosts.detectors.locking import locked
+from superhosts.detectors.hostnames import names_for
+from superhosts.detectors.kind import Kind
+from superhosts.detectors.lock import locked, state_of
 from superhosts.detectors.plan import (
     MISS_EXPONENT,
     coarsest_sample,
@@ -60,7 +61,7 @@ from superhosts.detectors.plan import (
     unnamed_probability,
     zero_limit,
 )
-from superhosts.detectors.storing import Place, StoredHosts
+from superhosts.detectors.stored import Place
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -88,13 +89,11 @@ class Cube(ColumnSketch):
     """
 
     name = "cube"
-    takes_ipv6 = True
-    takes_keys = True
+    widths = (32, 64, 128)
     geometry: Geometry
     geometry_type = Geometry
-    takes_geometry = True
-    takes_exact = True
     cpu_engine = CpuCube
+    _ways_out = "a higher threshold, more memory, shorter windows or superhosts plan"
     auto_gpu: ClassVar[AutoGpu] = AutoGpu(make_on_gpu)
 
     def __init__(
@@ -130,7 +129,7 @@ class Cube(ColumnSketch):
         self._starts_exact = starts_exact(exact, device)
         super().__init__(geometry, key=key, device=device, threads=threads)
         if generic is not None:
-            self._take_keys(generic, secret_of(key))
+            self._take_keys(generic, secret_of(key), names_for(geometry.memory))
 
     @property
     @locked
@@ -157,7 +156,7 @@ class Cube(ColumnSketch):
         return make_on_gpu(plan, gpu)
 
     @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
         assert isinstance(kind.geometry, Geometry)
         keys = kind.format.keys
@@ -255,16 +254,14 @@ class Cube(ColumnSketch):
     # Files
 
     @classmethod
-    def file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        """Return the shapes of bits and labels, and those of the rows form."""
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
         assert isinstance(kind.geometry, Geometry)
         return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
 
     @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes of the geometry, and of the hosts and rows of a file in the rows form."""
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
         assert isinstance(kind.geometry, Geometry)
-        listed = rowform.memory_of(lengths, kind.geometry) if "rows" in lengths else 0
+        listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
         return kind.geometry.memory + listed
 
     def _file_arrays(self) -> Arrays:
@@ -293,16 +290,15 @@ class Cube(ColumnSketch):
         return lambda: dense.merge_rows(content)
 
     @classmethod
-    def stored_hosts(
+    def _stored_hosts(
         cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
-    ) -> StoredHosts:
-        """Return an object that estimates some hosts from a file: from its columns, or from the rows of all hosts."""
+    ) -> StoredColumns:
         if "rows" in sides:
             return StoredRows(cls, kind, secret, hosts, sides)
-        return super().stored_hosts(kind, secret, hosts, sides)
+        return super()._stored_hosts(kind, secret, hosts, sides)
 
     @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
+    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
         """Return the last words of the hosts that are listed, or that labels name."""
         assert isinstance(kind.geometry, Geometry)
         if "rows" in arrays:
@@ -321,12 +317,12 @@ class Cube(ColumnSketch):
 
     def _copy(self) -> Self:
         if isinstance(self.engine, Stages):
-            return self._twin({**self._state(), "engine": self.engine.copy()})
+            return self._with_state({**state_of(self), "engine": self.engine.copy()})
         return super()._copy()
 
     def _united(self, other: Self) -> Self:
         if isinstance(self.engine, Stages):
-            return self._twin({**self._state(), "engine": self.engine.united(other.engine)})
+            return self._with_state({**state_of(self), "engine": self.engine.united(other.engine)})
         return super()._united(other)
 
     # Estimates

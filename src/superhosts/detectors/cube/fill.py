@@ -50,14 +50,14 @@ from superhosts.detectors.engines.bins import (
     unpack,
 )
 from superhosts.detectors.engines.cpu import count_zeros, ones_of
-from superhosts.jit.cache import compiled, is_switched_off
+from superhosts.jit.cache import compiled, jit_disabled
 from superhosts.jit.intrinsics import LANES, store_places
 
 Indexes = NDArray[np.uint32]
 SPAN = 1 << 16  # most pairs that are written to one array before the next: 512 KiB of memory for each thread
 BLOCK = 1024  # pairs whose addresses are computed before bits are tested
 AHEAD = 64  # pairs whose addresses are computed before bits are set; a power of two
-IN_LANES = not is_switched_off()  # Plain Python has no vector instructions.
+IN_LANES = not jit_disabled()  # Plain Python has no vector instructions.
 MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that stays in a shared cache during a fill
 
 

@@ -34,7 +34,7 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.core.text import counted
 from superhosts.cubefile.container import BLOCK as FILE_BLOCK
-from superhosts.cubefile.parts import ArrayError
+from superhosts.cubefile.header import ArrayError
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     column_of,

@@ -28,11 +28,11 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engines.base import Counts, Words
 from superhosts.detectors.engines.cpu import ones_of
-from superhosts.jit.cache import compiled, is_switched_off
+from superhosts.jit.cache import compiled, jit_disabled
 from superhosts.jit.intrinsics import and_line
 
 LABELLED_COLUMNS = 1024  # about as many columns are enough to know how hard it is to win a label
-HAS_VECTORS = not is_switched_off()  # Plain Python has none.
+HAS_VECTORS = not jit_disabled()  # Plain Python has none.
 STAGES = 4  # tests of the AND: three of its first words, then all of them
 
 

@@ -1,9 +1,9 @@
 """Predict the accuracy of a geometry from formulas, and choose the best geometry. Does not depend on any detector.
 
-`formulas` contains exact results for one column or label. `population` models the hosts of a window, `loads` what they
-put on the columns of a host. `deciding` and `naming` say how likely a host passes the threshold and is named, `work`
-what a restore costs. `prediction` combines them into rates of missed and false super hosts. `choice` searches for the
-best geometry.
+In: the expected flows of a window, a threshold, and a memory or an error. Out: a geometry, and the rates of missed and
+false super hosts to expect of it. Read `prediction` first. `formulas` contains exact results for one column or label,
+`population` models the hosts of a window and what they put on the columns of a host, `decision` says how likely a host
+is named and passes the threshold. `prediction` combines them, `choice` searches for the best geometry.
 """
 
 from superhosts.detectors.plan.choice import Sizes, best_sizes, check_suffices, least_memory
@@ -15,8 +15,10 @@ from superhosts.detectors.plan.formulas import (
     Prefix,
     Shape,
     check_limits,
+    coarsest_sample,
     column_bytes,
     columns_in,
+    most_peers,
     prefix_test,
     saturation_point,
     shape_for,
@@ -26,7 +28,6 @@ from superhosts.detectors.plan.formulas import (
 )
 from superhosts.detectors.plan.population import Population, counted_population, population_of
 from superhosts.detectors.plan.prediction import Prediction, predict
-from superhosts.detectors.plan.sizes import coarsest_sample, most_peers
 
 __all__ = [
     "MISS_EXPONENT",

@@ -11,18 +11,18 @@ from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.pairs import check_width
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.detectors.plan.deciding import FEWEST_NORMAL
+from superhosts.detectors.plan.decision import FEWEST_NORMAL
 from superhosts.detectors.plan.formulas import (
     Shape,
     column_bytes,
     columns_in,
+    memory_of,
     saturation_point,
     shape_for,
     standard_error,
 )
 from superhosts.detectors.plan.population import Population, population_of
 from superhosts.detectors.plan.prediction import check_predictable, predict, restore_seconds, rough_rates
-from superhosts.detectors.plan.sizes import memory_of
 from superhosts.errors import GeometryError, UsageError
 
 ARRAYS = range(2, MAX_ARRAYS + 1)
@@ -138,7 +138,6 @@ class _Search:
                 best = better
 
     def best(self) -> Sizes:
-        """Return the best sizes so far."""
         limit = TIE_RATIO * self._least + TIE_RATE
         tied = [sizes for sizes, total in self.tried.items() if total <= limit]
         return min(tied, key=self._work)

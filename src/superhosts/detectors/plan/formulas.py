@@ -1,4 +1,6 @@
-"""Exact results for columns and labels: their errors, the tests for a threshold, and the shape for a memory size.
+"""Exact results for columns and labels, and what follows from the sizes of a cube alone.
+
+They are the errors of columns, the tests for a threshold, and the shape for a memory size.
 
 Symbols as in docs/explanation/paper.md: g rows of a column, θ the threshold, T = θ/g.
 """
@@ -6,7 +8,7 @@ Symbols as in docs/explanation/paper.md: g rows of a column, θ the threshold, T
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,3 +171,49 @@ def losing_probability(peers: Number, others: Number, share: float) -> Number:
     together = peers + others
     lost: Number = 1 - peers / together * (1 - (1 - share) ** together)
     return lost
+
+
+class CubeSizes(Protocol):
+    """The sizes of a labelled cube, named as in its geometry."""
+
+    @property
+    def key_bits(self) -> int: ...  # bits of a host
+
+    @property
+    def slice_bits(self) -> int: ...  # there are 2^slice_bits slices
+
+    @property
+    def arrays(self) -> int: ...  # columns per host
+
+    @property
+    def column_bits(self) -> int: ...  # a column has 2^column_bits rows
+
+    @property
+    def columns(self) -> int: ...  # columns per array and slice, without the giant ones
+
+    @property
+    def label_bits(self) -> int: ...  # a column has 2^label_bits labels
+
+    @property
+    def share_bits(self) -> int: ...  # one in 2^share_bits pairs competes for labels
+
+    @property
+    def giants(self) -> int: ...  # giant columns per array and slice
+
+    @property
+    def sample_bits(self) -> int: ...  # one in 2^sample_bits pairs is written at all
+
+
+def memory_of(sizes: CubeSizes) -> int:
+    """Return the bytes of columns and labels. Giant columns have no labels."""
+    plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
+    return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
+
+
+def coarsest_sample(sizes: CubeSizes) -> int:
+    """Return how many pairs come to one in the columns that measure the largest hosts."""
+    return (GIANT_SAMPLE if sizes.giants else 1) << sizes.sample_bits
+
+
+def most_peers(sizes: CubeSizes) -> int:
+    return saturation_point(1 << sizes.column_bits, sample=coarsest_sample(sizes))

@@ -1,11 +1,11 @@
 """Predict the error rates of a cube, missed and false super hosts, without any traffic.
 
-A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`loads`). The load
+A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`draw_loads`). The load
 fills a share p_i of the rows. This causes four kinds of errors, for hosts of every size:
 
-* Measuring (`deciding`). The estimate of a host near the threshold may be on the wrong side of it. With little noise
+* Measuring (`Decision`). The estimate of a host near the threshold may be on the wrong side of it. With little noise
   the sum of both rates is 0.80·a·RSE for a tail of exponent a. Sampling of pairs adds its own error.
-* Naming (`naming`). In one array the host wins its label with probability n/(n + L), where L is the number of the
+* Naming (`Naming`). In one array the host wins its label with probability n/(n + L), where L is the number of the
   others' pairs there, provided that one of all these pairs has a high priority. The host is named unless it loses in
   all arrays.
 * Meetings. If two hosts share j ≥ 2 columns, the bits of one appear in the AND of the other more often than the
@@ -14,23 +14,101 @@ fills a share p_i of the rows. This causes four kinds of errors, for hosts of ev
 * Saturation. Hosts with more peers than columns can measure are all reported.
 
 All of it happens in written pairs: if one in s pairs is written, hosts and threshold are s times smaller.
+
+The work of a restore and the size of a file are predicted, too.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.plan.deciding import Decision, Fill, written_chances
-from superhosts.detectors.plan.formulas import GIANT_BITS
-from superhosts.detectors.plan.loads import bands, draw_loads
-from superhosts.detectors.plan.naming import Naming
-from superhosts.detectors.plan.population import CAP, Floats, Population, load_distribution, population_of, thinned
-from superhosts.detectors.plan.sizes import CubeSizes, memory_of, most_peers
-from superhosts.detectors.plan.work import Work, restore_work, rows_bytes, wire_bytes
+from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
+from superhosts.detectors.plan.formulas import GIANT_BITS, CubeSizes, memory_of, most_peers, zero_limit
+from superhosts.detectors.plan.population import (
+    CAP,
+    Floats,
+    Population,
+    bands,
+    draw_loads,
+    load_distribution,
+    population_of,
+    thinned,
+)
 from superhosts.errors import UsageError
+
+CLASSES = 96  # classes of hosts by size
+
+# Time of a restore on one core, measured within 25 % in windows of 0.1 M to 20 M flows at thresholds 5, 128 and 1024.
+SECONDS_PER_COLUMN = 2e-8
+SECONDS_PER_LABEL = 8e-9
+SECONDS_PER_CANDIDATE = 7e-7
+SECONDS_PER_BYTE = 3.5e-10  # of the columns of hosts that pass the tests of their first words
+
+
+class Work(NamedTuple):
+    """What a restore does."""
+
+    hot_columns: float
+    candidates: float  # named hosts with only hot columns
+    seconds: float  # order of magnitude, on one core
+
+
+def restore_work(
+    sizes: CubeSizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
+) -> Work:
+    """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
+
+    `load` is the distribution of a column's pairs and its step. All numbers of pairs are of written ones.
+    """
+    chances, step = load
+    rows, columns = 1 << sizes.column_bits, sizes.arrays * sizes.columns << sizes.slice_bits
+    least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
+    below = np.concatenate([np.zeros(1), np.cumsum(chances)])
+    peers, hosts = population.merged(np.geomspace(population.peers.min(), 2 * CAP, CLASSES + 1))
+    wanted = np.ceil((least - np.append(0.0, peers)) / step)
+    hot = 1 - below[np.clip(wanted, 0, len(chances)).astype(np.int64)]
+    hot_columns = float(hot[0] * columns)
+    candidates = float((hot[1:] ** sizes.arrays * hosts * named.candidate_chance(peers)).sum())
+    whole = population.at_least(threshold) * sizes.arrays * rows / 8
+    seconds = (
+        columns * SECONDS_PER_COLUMN
+        + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
+        + candidates * SECONDS_PER_CANDIDATE
+        + whole * SECONDS_PER_BYTE
+    )
+    return Work(hot_columns, candidates, seconds)
+
+
+def rows_bytes(sizes: CubeSizes, written: Population) -> float:
+    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
+
+    `written` has the numbers of written pairs.
+    """
+    rows, hosts = 1 << sizes.column_bits, max(float(written.hosts.sum()), 1.0)
+    set_rows = np.maximum(rows * -np.expm1(-written.peers / rows), 1e-9)
+    p = np.clip(set_rows / rows, 1e-12, 1 - 1e-12)
+    entropy = -rows * (p * np.log2(p) + (1 - p) * np.log2(1 - p))
+    names = hosts * max(sizes.key_bits + 3 - math.log2(hosts), 3.0)
+    competing = 1 - (1 - 2.0**-sizes.share_bits) ** written.peers
+    labels = min(float((written.hosts * competing).sum()), sizes.columns << sizes.slice_bits + sizes.label_bits)
+    return (1.06 * float((written.hosts * entropy).sum()) + names + 32 * sizes.arrays * labels) / 8
+
+
+def wire_bytes(sizes: CubeSizes, load: Floats, fills: Floats) -> float:
+    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
+
+    `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
+    """
+    columns = float(sizes.arrays * sizes.columns << sizes.slice_bits)
+    labels = columns * (8 * sizes.key_bits // 32 << sizes.label_bits)
+    p = np.clip(fills, 1e-12, 1 - 1e-12)
+    entropy = float((load * -(p * np.log2(p) + (1 - p) * np.log2(1 - p))).sum())
+    return columns * (1 << sizes.column_bits) / 8 * min(1.0, 1.1 * entropy) + labels
+
 
 POINTS = 1 << 13  # points of a load distribution
 STEPS_PER_COLUMN = 256  # of them, as many as a column has rows in pairs
@@ -159,12 +237,10 @@ class _Window:
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
-        """Return the work of a restore."""
         load = (self.load, self.step)
         return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
 
     def rates(self, *, meetings: bool = True) -> Rates:
-        """Return the error rates."""
         missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
         most = most_peers(self.sizes)
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0

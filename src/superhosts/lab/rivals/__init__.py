@@ -2,7 +2,7 @@
 
 In: pairs as two columns (`update`). Out: super hosts with their numbers of peers and intervals (`super_hosts`). Read
 `base.py` first: it has the verbs of all of them. `dcds_cuda.py` and `gse_cuda.py` have the kernels of the two rivals
-that their papers ran on a GPU; VBFA uses those of CBAA. `adapter.py` lets a scan use a rival as its detector.
+that their papers ran on a GPU; VBFA uses those of CBAA. `lab/scan.py` lets a scan use a rival as its detector.
 """
 
 from __future__ import annotations

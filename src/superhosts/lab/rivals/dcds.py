@@ -78,12 +78,10 @@ class Geometry(NamedTuple):
 
     @property
     def key_bits(self) -> int:
-        """Bits of a host. Wider hosts would need moduli, and thus arrays, with as many bits in total."""
         return 32
 
     @property
     def slice_bits(self) -> int:
-        """log2 of the number of slices: DCDS has a single one."""
         return 0
 
     @property
@@ -98,22 +96,18 @@ class Geometry(NamedTuple):
 
     @property
     def words(self) -> int:
-        """64-bit words per column."""
         return 1 << (self.column_bits - 6)
 
     @property
     def edges(self) -> list[int]:
-        """Index of each array's first column, followed by the number of all columns."""
         return [sum(self.moduli[:array]) for array in range(self.arrays + 1)]
 
     @property
     def total_columns(self) -> int:
-        """Columns in the whole sketch."""
         return sum(self.moduli)
 
     @property
     def memory(self) -> int:
-        """Bytes of the columns."""
         return self.total_columns * self.rows // 8
 
     @property
@@ -323,15 +317,12 @@ class CpuDcds(CpuEngine):
 
     @staticmethod
     def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the columns of mangled hosts, one per array."""
         return columns_of(mangled, geometry, np.array(geometry.edges, np.int64))
 
     def write(self, task: Task) -> None:
-        """Write all pending pairs."""
         self._write_by_array(fill, task, self.store)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Combine hot columns to addresses."""
         self.flush()
         shares = 4 * self.threads if self.threads > 1 else 1  # enough calls to keep every thread busy
         steps = np.zeros(shares, np.int64)
@@ -359,7 +350,6 @@ class Dcds(ColumnRival):
         return CudaDcds(plan, gpu)
 
     def search_for(self, threshold: float) -> Search:
-        """Return the limits that a host with at least `threshold` peers satisfies."""
         bits = self.geometry.column_bits
         return Search(zero_limit(bits, threshold), *prefix_test(bits, threshold))
 

@@ -25,8 +25,7 @@ from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
-from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
+from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, plain_columns
 
 ROWS = 4
 UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them
@@ -64,7 +63,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of bits and counters, without the list of hosts."""
         return 8 * self.words + 4 * self.rows * self.counters
 
 
@@ -168,7 +166,6 @@ class Filter(Rival):
 
     @property
     def memory(self) -> int:
-        """Bytes of bits, counters and listed hosts."""
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -184,7 +181,6 @@ class Filter(Rival):
                 self.listed.grow()
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.bits.fill(0)
         self.counters.fill(0)
         self.listed.clear()
@@ -193,7 +189,6 @@ class Filter(Rival):
 
     @property
     def least_listed(self) -> float:
-        """The number of peers at which hosts are listed."""
         return self.geometry.threshold
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -220,5 +215,4 @@ class Filter(Rival):
         return found
 
     def arrays(self) -> Arrays:
-        """Return bits, counters (32-bit floats viewed as integers) and the listed mangled hosts in ascending order."""
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}

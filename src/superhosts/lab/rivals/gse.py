@@ -24,8 +24,7 @@ from superhosts.detectors.estimate import Estimate, interval, saturate, saturati
 from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import EngineRival, Mangled, as_words, plain_columns
-from superhosts.lab.rivals.hostset import HostSet, Slots, insert, is_crowded
+from superhosts.lab.rivals.base import EngineRival, HostSet, Mangled, Slots, as_words, insert, is_crowded, plain_columns
 
 COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,096 bits
 
@@ -55,7 +54,6 @@ class Geometry(NamedTuple):
 
     @property
     def key_bits(self) -> int:
-        """Bits of a host."""
         return 32
 
     @property
@@ -65,7 +63,6 @@ class Geometry(NamedTuple):
 
     @property
     def words(self) -> int:
-        """64-bit words per column."""
         return COLUMN_WORDS
 
     @property
@@ -75,27 +72,22 @@ class Geometry(NamedTuple):
 
     @property
     def total_columns(self) -> int:
-        """Columns of the array."""
         return 1 << (self.array_bits - 12)
 
     @property
     def slice_bits(self) -> int:
-        """log2 of the number of slices, for GPU engines: there is a single one."""
         return 0
 
     @property
     def arrays(self) -> int:
-        """Number of arrays, for GPU engines."""
         return 1
 
     @property
     def memory(self) -> int:
-        """Bytes of bits and table, without the set of hosts."""
         return (1 << (self.array_bits - 3)) + (8 << self.table_bits)
 
     @property
     def edges(self) -> list[int]:
-        """Start and end of the only array, in columns."""
         return [0, self.total_columns]
 
 
@@ -202,11 +194,9 @@ class CpuGse(Engine):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of the set of hosts."""
         return self.known.memory
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Write a batch of pairs."""
         mine, theirs = plain_columns(hosts, peers, self.key)
         start = 0
         while start < len(mine):
@@ -221,7 +211,6 @@ class CpuGse(Engine):
         """Do nothing: no pairs are ever pending."""
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.bits.fill(0)
         self._clear_recent()
         self.known.clear()
@@ -233,7 +222,6 @@ class CpuGse(Engine):
         self.table[0] = 1
 
     def merge(self, other: Engine) -> None:
-        """OR another engine's bits into these and add its hosts to the set."""
         arrays = other.arrays()
         zeros = np.empty(len(self.bits), np.int32)
         unite_columns(self.bits, self.bits, arrays["bits"], zeros, self.threads)
@@ -241,13 +229,11 @@ class CpuGse(Engine):
         self.known.add(arrays["hosts"])
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Return the mangled hosts that pass, as (high, low) words, and the zeros of their vectors."""
         hosts = self.known.hosts()
         counts = self._measure(hosts, search)
         return as_words(hosts[counts >= 0]), counts[counts >= 0][:, None]
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of mangled hosts."""
         size = self.geometry.vector
         return self._measure(mangled[:, 1].astype(np.uint32), Search(size, size, size))[:, None]
 
@@ -258,17 +244,14 @@ class CpuGse(Engine):
         return np.concatenate(counts)
 
     def zeros(self) -> Counts:
-        """Return the zero bits of every column."""
         zeros = np.empty(len(self.bits), np.int32)
         recount(self.bits, zeros, self.threads)
         return zeros
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of the array."""
         return np.array([[self.bits.size * 64 - self.ones]])
 
     def arrays(self) -> Arrays:
-        """Return the engine's own bits, not a copy, and the mangled hosts in ascending order."""
         return {"bits": self.bits, "hosts": self.known.hosts()}
 
 
@@ -299,7 +282,6 @@ class Gse(EngineRival):
         return max(1, int(self.engine.zero_sums().sum())) / total
 
     def search_for(self, threshold: float) -> Search:
-        """Return the limits for a host with an estimate of `threshold`, which has V_s = V_m·e^(−θ/s)."""
         size, free = self.geometry.vector, self._free()
         share = free * math.exp(-threshold / size)
         spread, noise = math.sqrt(share * (1 - share)), math.sqrt(free * (1 - free))

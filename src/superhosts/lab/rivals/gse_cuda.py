@@ -32,8 +32,8 @@ from superhosts.detectors.gpu.launch import (
     to_device,
 )
 from superhosts.errors import GpuMemoryError
+from superhosts.lab.rivals.base import Slots, hosts_in
 from superhosts.lab.rivals.gse import Geometry, Search, bit_of, place_of, slot_of
-from superhosts.lab.rivals.hostset import Slots, hosts_in
 
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
 GROWTH = 4  # factor by which the set grows
@@ -193,7 +193,6 @@ class CudaGse(CudaEngine):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of the set of hosts."""
         return 4 * len(self.slots)
 
     def _clear_recent(self) -> None:
@@ -258,7 +257,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def clear(self) -> None:
-        """Discard all pairs but keep the memory allocated."""
         super().clear()
         self._clear_recent()
         self._make_slots(len(self.slots) - 1)
@@ -267,7 +265,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR another engine's bits into these and add its hosts to the set."""
         self.flush()
         if isinstance(other, CudaGse) and other.gpu == self.gpu:
             other.flush()
@@ -281,7 +278,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of the bits, and the mangled hosts in ascending order."""
         return {**super().arrays(), "hosts": hosts_in(self.slots.copy_to_host())}
 
     # Queries
@@ -294,7 +290,6 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of mangled hosts."""
         if not len(mangled):
             return np.empty((0, 1), np.int32)
         self.flush()

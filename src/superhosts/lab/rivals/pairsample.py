@@ -54,7 +54,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of a full sample."""
         return PAIR_BYTES * self.pairs
 
 
@@ -175,13 +174,11 @@ class PairSample(Rival):
         self.clear()
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.count = self.used = 0  # hashes in `kept` and in `waiting`
         self.may_have_folded = False  # True if peers of more than 32 bits may have come, of which two may be one
 
     @property
     def memory(self) -> int:
-        """Bytes of a full sample."""
         return self.kept.nbytes
 
     @property
@@ -200,7 +197,6 @@ class PairSample(Rival):
             self.flush()
 
     def flush(self) -> None:
-        """Merge the hashes that wait into the sample."""
         fresh, self.used = self.waiting[: self.used], 0
         fresh.sort()
         self._absorb(fresh)
@@ -251,7 +247,6 @@ class PairSample(Rival):
         return hosts[begins], np.diff(begins, append=len(hosts))
 
     def arrays(self) -> Arrays:
-        """Return the kept hashes in ascending order."""
         self.flush()
         return {"pairs": self.kept[: self.count]}
 

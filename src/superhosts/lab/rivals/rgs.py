@@ -64,7 +64,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of registers and cells."""
         return GROUP_BYTES * self.groups + CELLS * CELL_BYTES * self.buckets
 
 
@@ -247,14 +246,12 @@ class Rgs(Rival):
 
     @property
     def memory(self) -> int:
-        """Bytes of registers and cells."""
         return sum(array.nbytes for array in self.state)
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         write(*plain_columns(hosts, peers, self.key), self.state, self.geometry, self.key)
 
     def clear(self) -> None:
-        """Discard all pairs."""
         for array in self.state:
             array.fill(0)
 
@@ -276,5 +273,4 @@ class Rgs(Rival):
         return Estimate(peers, low, bounded, full)
 
     def arrays(self) -> Arrays:
-        """Return the register groups and the cells."""
         return {"groups": self.state.groups, "cells": self.state.cells}

@@ -58,7 +58,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of all buckets."""
         return self.rows * self.buckets * BUCKET_WORDS * 8
 
 
@@ -213,7 +212,6 @@ class SpreadSketch(Rival):
 
     @property
     def memory(self) -> int:
-        """Bytes of all buckets."""
         return self.buckets.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -224,7 +222,6 @@ class SpreadSketch(Rival):
         run_parallel(write, calls, threads)
 
     def clear(self) -> None:
-        """Discard all pairs."""
         self.buckets.fill(0)
         self._crowd = None
 
@@ -258,5 +255,4 @@ class SpreadSketch(Rival):
         return saturate(found, full, saturation_of(LAST_BITS, sample=1 << COMPONENTS), self._crowd)
 
     def arrays(self) -> Arrays:
-        """Return the buckets."""
         return {"buckets": self.buckets}

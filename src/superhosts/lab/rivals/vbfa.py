@@ -109,7 +109,6 @@ class Geometry(NamedTuple):
 
     @property
     def arrays(self) -> int:
-        """Columns per host."""
         return self.cube.arrays
 
     @property
@@ -119,7 +118,6 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of the columns."""
         return self.cube.memory
 
 
@@ -127,7 +125,6 @@ class CpuVbfa(CpuCbaa):
     """CBAA's engine, with the arrays distributed over the threads, because there is a single slice."""
 
     def write(self, task: Task) -> None:
-        """Write all pending pairs."""
         self._write_by_array(fill, task, self.store)
 
 
@@ -183,7 +180,6 @@ class Vbfa(ColumnRival):
         return min(1 - 1e-12, fill**self.geometry.noise_arrays)
 
     def search_for(self, threshold: float) -> Search:
-        """Return the limits that a host with at least `threshold` peers satisfies."""
         rows, bits = self.geometry.rows, self.geometry.column_bits
         most = math.floor(rows * math.exp(-threshold / rows) * (1 - self._noise()))  # Zthr = m·e^(−(θ+δ)/m)
         return Search(np.array([most], np.int64), *prefix_test(bits, threshold))
@@ -191,7 +187,6 @@ class Vbfa(ColumnRival):
     # Support for addresses that are not mangled
 
     def update_many(self, batches: Batches) -> None:
-        """Add batches of pairs."""
         if not self.geometry.mangled:
             batches = [(super(Vbfa, self)._unmangle(self._rotated(to_host(hosts))), peers) for hosts, peers in batches]
         super().update_many(batches)

@@ -35,6 +35,7 @@ from superhosts.core.device import run_parallel
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle64, mangle_column, pair_hash, unmangle64
 from superhosts.core.pairs import SKIPPED, Addresses, Details, PacketBatch, Times
 from superhosts.core.profile import timed
+from superhosts.cubefile.header import EVIDENCE_WORDS, EvidenceKind
 from superhosts.jit.cache import compiled
 from superhosts.sketch.evidence.observations import (
     CLASS_AT,
@@ -52,7 +53,7 @@ from superhosts.sketch.evidence.observations import (
 Rows = NDArray[np.uint64]
 
 HASH, DEEDS, SERVICE, PACKETS, LOWER_PORTS, HIGHER_PORTS, LOWER, HIGHER = 0, 1, 2, 3, 4, 5, 6, 8
-NARROW, WIDE = 6, 10  # words of a row of IPv4, and of IPv6
+NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
 def smallest(hashes: NDArray[np.uint64], count: int) -> int:
@@ -467,11 +468,6 @@ class OpenSample:
         return whole
 
 
-MOST: Final = 1 << 22
-LEAST: Final = 1 << 10
-WIDTHS: Final = {4: NARROW, 6: WIDE}
-
-
 class Evidence:
     """A sample of the distinct pairs of a window, in both address families."""
 
@@ -487,9 +483,9 @@ class Evidence:
         return fingerprint(self.secret)
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def kind(self) -> EvidenceKind:
         """What the header of a file says of it."""
-        return {"pairs": self.size, "key": self.key, **({"lacking": True} if self.lacking else {})}
+        return EvidenceKind(self.size, self.key, self.lacking)
 
     @property
     def memory(self) -> int:
@@ -504,7 +500,7 @@ class Evidence:
         size = min(self.size, other.size)
         rows = {}
         for family in sorted(self.rows.keys() | other.rows.keys()):
-            empty = np.zeros((0, WIDTHS[family]), np.uint64)
+            empty = np.zeros((0, EVIDENCE_WORDS[family]), np.uint64)
             rows[family] = united(self.rows.get(family, empty), other.rows.get(family, empty), size)
         whole = Evidence(self.secret, size, rows)
         whole.lacking = self.lacking or other.lacking

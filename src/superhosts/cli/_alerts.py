@@ -1,0 +1,222 @@
+"""From options and the configuration file to alerts and destinations, at the start and when SIGHUP reloads them.
+
+For a reload the command line is read again, with the configuration file and the environment as they are now. What can
+be changed while the service runs is taken over, as a whole: if anything is wrong, all of it stays as it was. No window
+is lost, as the main loop does this between two rounds. What cannot be changed is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from superhosts.cli._config import read_config
+from superhosts.cli._options import AlertOptions
+from superhosts.cli._program import options_now
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Part
+from superhosts.core.results import Selection
+from superhosts.core.text import counted
+from superhosts.errors import OutputError, UsageError
+from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import AllowList, Rule, never_act, rules_of
+from superhosts.output.alerts.store import ALERT_COLUMNS, AlertDesk, AlertStore
+from superhosts.output.console import tell
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.registry import OutputOptions, open_each
+from superhosts.pipeline.settings import Settings
+
+
+def policy_of(
+    options: AlertOptions, config: Path | None, own: Iterable[str] = (), *, threshold: float | None = None
+) -> Policy:
+    """Read rules and lists, as they are now. Without rules there is one, which has the threshold that was asked for."""
+    tables = read_config(config).rules if config is not None else ()
+    rules = rules_of(tables, str(config)) or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
+    allow = AllowList()
+    for text in options.allow:
+        allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")
+    hosts, spared = [], AllowList()
+    for text in (*own, *options.never_act):
+        if text.startswith("@"):
+            spared |= AllowList.read(Path(text[1:]))
+        elif text != "private":  # which is spared in any case
+            hosts.append(text)
+    return Policy(rules, allow, never_act(hosts) | spared, options.alert_cap)
+
+
+def for_alerts(settings: Settings, policy: Policy) -> Settings:
+    """Return settings that find the hosts which the rules need. Raise UsageError if they are not looked for."""
+    check_parts(policy, settings.reported_parts)
+    for rule in policy.rules:
+        if rule.patterns and not settings.evidence:
+            raise UsageError(f"rule {rule.name}: patterns need --evidence")
+    if settings.threshold is None and settings.top is None:
+        return replace(settings, threshold=max(1.0, math.floor(policy.least)))
+    check_threshold(policy, settings.selection)
+    return settings
+
+
+class NeededEvidence:
+    """Tells once that rules have patterns while the sketches that arrive carry no evidence."""
+
+    def __init__(self, policy: Callable[[], Policy], say: Callable[[str], None]) -> None:
+        self._policy, self._say = policy, say
+        self.waiting: list[str] = []  # rules that cannot open an alert, because evidence is missing
+
+    def note(self, has_evidence: bool) -> None:
+        """Take note of a window that was reported."""
+        rules = [] if has_evidence else [rule.name for rule in self._policy().rules if rule.patterns]
+        if rules and rules != self.waiting:
+            named = ", ".join(rules)
+            self._say(
+                Notice(
+                    f"NO EVIDENCE: rules with patterns open no alerts ({named}): start all edges with --evidence",
+                    "no-evidence",
+                    WARNING,
+                )
+            )
+        self.waiting = rules
+
+
+def check_threshold(policy: Policy, selection: Selection) -> None:
+    """Raise UsageError if hosts that break a rule would not be found."""
+    least = policy.least_threshold
+    if selection.threshold is not None and selection.threshold > least:
+        way = f"use --threshold {math.floor(policy.least)} or less, or leave it out"
+        begins = f"a rule of alerts begins at {counted(least, 'peer')}"
+        raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
+
+
+def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
+    """Raise UsageError if a rule is about something that is not counted."""
+    held = {(part.side, part.direction, part.counts) for part in parts}
+    for rule in policy.rules:
+        if (rule.side, rule.direction, rule.counts) not in held:
+            others = ", ".join(sorted(" ".join(each) for each in held))
+            what = f"{rule.side} {rule.direction} {rule.counts}"
+            way = "see --watch, --direction, --peers and --count"
+            raise UsageError(f"rule {rule.name}: {what} is not counted, only {others}; {way}")
+
+
+def open_desk(
+    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, *, quiet: bool = False
+) -> AlertDesk | None:
+    """Return the destination that makes alerts of rows; None if nobody wants any."""
+    if options.alerts is None:
+        if options.alert_to:
+            raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
+        return None
+    kind = RunKind(ALERT_COLUMNS, endless=True)
+    receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery), kind)
+    if not quiet:
+        tell_rules(policy)
+    return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
+
+
+def tell_rules(policy: Policy) -> None:
+    """Tell which rules open alerts, and from how many peers on."""
+    tell(f"alerts are opened by {'; '.join(rule.words for rule in policy.rules)}")
+
+
+def wants_alerts(options: AlertOptions) -> bool:
+    """Return True if alerts are asked for."""
+    return options.alerts is not None or bool(options.alert_to)
+
+
+def with_alerts(
+    options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions, *, quiet: bool = False
+) -> tuple[Settings, AlertDesk | None]:
+    """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
+    if not wants_alerts(options):
+        return settings, None
+    policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
+    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, quiet=quiet)
+
+
+RELOADED = "rules, thresholds and destinations"
+CHANGEABLE = {"threshold", "top", "allow", "never_act", "alert_cap", "alert_to", "output", "config"}
+
+
+@dataclass(frozen=True)
+class Reloadable:
+    """The destinations of a service that runs: of its rows, and of its alerts if it makes any."""
+
+    outputs: Destinations
+    kind: RunKind
+    desk: AlertDesk | None = None
+
+    def exchange(self, asked: OutputOptions, alert_to: Sequence[str], policy: Policy) -> None:
+        """Take other destinations, rules and lists, or none of them if one is wrong (UsageError, OutputError)."""
+        with contextlib.ExitStack() as undo:
+            rows = _opened(undo, asked, self.kind, self.outputs.each())
+            receivers: list[Destination] = []
+            if self.desk is not None:
+                wanted = OutputOptions(outputs=alert_to, delivery=asked.delivery)
+                receivers = _opened(undo, wanted, RunKind(ALERT_COLUMNS, endless=True), self.desk.receivers())
+            undo.pop_all()
+        left = self.outputs.exchange(rows)
+        if self.desk is not None:
+            left += self.desk.exchange(receivers)
+            if policy.rules != self.desk.policy.rules:
+                tell_rules(policy)
+            self.desk.reload(policy)
+        _close_later(left)
+
+
+def _opened(
+    undo: contextlib.ExitStack, asked: OutputOptions, kind: RunKind, before: Sequence[Destination]
+) -> list[Destination]:
+    """Open what is new; `undo` gives it up again."""
+    found = open_each(asked, kind, before)
+    for each in found:
+        if each not in before:
+            undo.callback(each.abandon)
+    return found
+
+
+def _close_later(left: Sequence[Destination]) -> None:
+    """Close destinations in a thread of its own: one that sends may first wait for its receiver."""
+
+    def close() -> None:
+        for each in left:
+            try:
+                each.close()
+            except (OSError, OutputError) as error:
+                tell(str(error))
+
+    if left:
+        threading.Thread(target=close, name="close", daemon=True).start()
+
+
+def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], None]:
+    """Return what a reload calls: `take` gets the options of now. What needs a restart is told, once."""
+    told: set[str] = set()
+
+    def reload() -> None:
+        now = options_now()
+        take(now)
+        fixed = {name for name in changed(options, now) if name not in CHANGEABLE}
+        if fixed - told:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(fixed))
+            tell(f"changed, but only a restart takes it: {names}")
+        told.clear()
+        told.update(fixed)
+
+    return reload
+
+
+def changed(before: Any, now: Any) -> Iterator[str]:
+    """Yield the names of the options that differ."""
+    for each in fields(before):
+        old, new = getattr(before, each.name), getattr(now, each.name)
+        if is_dataclass(old):
+            yield from changed(old, new)
+        elif old != new:
+            yield each.name

@@ -1,0 +1,136 @@
+"""From options to the sending end of a link: a folder, an object store, or a NATS server.
+
+The NATS client is an optional package, so `_nats.py` is imported only when a link over NATS is asked for.
+
+`edge --join TOKEN`: what an edge needs, from its token.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superhosts.cli._keys import fleet_key
+from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli.usage.fleet import Edge
+from superhosts.core.files import exposure_warning
+from superhosts.core.hashing import check_secret
+from superhosts.core.keys import VARIABLE
+from superhosts.errors import UsageError
+from superhosts.fleet.filelink import FileSender
+from superhosts.fleet.filestore import FileStore, ObjectStore
+from superhosts.fleet.link import LinkSender
+from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
+from superhosts.fleet.spool import Spool
+from superhosts.output.console import tell
+from superhosts.sources.files import is_url
+from superhosts.ui.service import in_background
+
+if TYPE_CHECKING:
+    from superhosts.fleet.nats.credentials import NatsOptions
+
+
+def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+    """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
+    from superhosts.cli._nats import link_options
+
+    return link_options(url, link, up=up)
+
+
+def find_place(where: str, option: str) -> Path | FileStore:
+    """Return the folder or the object store that an option names."""
+    if where.lower().startswith("file://"):
+        return Path(where[len("file://") :])
+    if not is_url(where):
+        return Path(where)
+    return ObjectStore(where, option)
+
+
+def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> LinkSender:
+    """Return the sending end of a link by files (`to`) or over NATS."""
+    if connection is None:
+        assert to is not None
+        return FileSender(find_place(to, "--to"), site, tell)
+    from superhosts.fleet.nats.send import NatsSender
+
+    return NatsSender(connection, site, tell)
+
+
+@contextmanager
+def sending(sender: LinkSender, spool: Spool) -> Iterator[None]:
+    """Run a sender in a background thread, and stop it at the end."""
+    stop = threading.Event()
+    with in_background("send", lambda: sender.run(spool, stop), stop):
+        yield
+
+
+OPTION = "--join"
+
+
+@dataclass(frozen=True)
+class Joining:
+    """An edge that joins a fleet by its token."""
+
+    token: Token
+    options: Edge  # with the name of the site
+
+    def key(self) -> bytes:
+        """Return the sketch key."""
+        if self.token.key is not None:
+            return check_secret(self.token.key, OPTION)
+        if self.options.cube.key_file is None and not os.environ.get(VARIABLE):
+            raise UsageError(f"{OPTION}: the token has no sketch key: give that of the hub with --key-file")
+        return fleet_key(self.options.cube.key_file)
+
+    def connect(self) -> NatsOptions:
+        """Write the secrets of the token to the spool, and return the options of the connection."""
+        files, link = write_token_files(self.token, self.options.spool), self.options.link
+        url = self.token.url if self.options.nats is None else self.options.nats
+        options = connect_to(url, replace(link, join=None, nkey=files.nkey, tls_ca=files.ca))
+        return replace(options, refresh=self._refresh)
+
+    def _refresh(self) -> None:
+        """Take over a token that was replaced in its file, before the next connection."""
+        given = str(self.options.link.join)
+        if given.startswith("@") and Path(given[1:]).exists():
+            token = _read(given)
+            if token.site != self.token.site:
+                raise UsageError(
+                    f"{OPTION} {given}: is now a token of site {token.site}, and this is {self.token.site}"
+                )
+            write_token_files(token, self.options.spool)
+
+
+def join(options: Edge) -> Joining | None:
+    """Read the token of an edge and check the other options; None if it has no token."""
+    link = options.link
+    if link.join is None:
+        return None
+    token = _read(link.join)
+    others = {"--to": options.to, **link.proofs, "--tls-ca": link.tls_ca}
+    check_no_conflict(others, f"not with {OPTION}: the token says how to reach the hub, and who this is")
+    if token.key is not None:
+        check_no_conflict({"--key-file": options.cube.key_file}, f"not with {OPTION}: the token has the sketch key")
+    if options.site not in ("", token.site):
+        raise UsageError(f"--site {options.site}: the token of {OPTION} is that of site {token.site}")
+    return Joining(token, replace(options, site=token.site))
+
+
+def _read(given: str) -> Token:
+    """Return the token that is given, or that of a file (@FILE)."""
+    if not given.startswith("@"):
+        return Token.decode(given, OPTION)
+    path = Path(given[1:])
+    try:
+        with path.open("rb") as file:
+            text = file.read(LONGEST + 1).decode("ascii", "replace")
+    except OSError as error:
+        raise UsageError(f"{OPTION} {given}: cannot be read: {error.strerror}") from None
+    if warning := exposure_warning(path):
+        tell(warning)
+    return Token.decode(text, f"{OPTION} {given}")

@@ -1,0 +1,328 @@
+"""Typer's commands, loaded when they are called, with options in groups, one-line errors and plain usage lines.
+
+The program knows each command by name and by one line of help. Its options are loaded when it is called, its body after
+the options have been parsed: so help and usage errors need none of the packages that the work needs.
+
+| typer alone | here |
+|---|---|
+| a bad value ends in a box of five lines | one line that names the option, as for all other errors |
+| `--output` of `merge` given twice: the first is dropped | an error |
+| `{INPUT...}...`, `<list[str]>`, `<bool>` | `INPUT...`; no types beside names that say enough |
+| a paragraph keeps the line breaks of its source | it is filled to the width of the terminal |
+| pydantic converts every value, and takes 0.15 s to load | values that need no conversion are taken as they are |
+
+A dataclass with one field per option becomes the signature that typer reads, and its docstring the help. The body of a
+command gets one such object. A field whose type is a dataclass is a group; its options are the command's, too, and
+appear in the help under the title `panel`, if the class has one.
+
+    @dataclass(frozen=True)
+    class Toy:
+        name: Annotated[str, typer.Argument()]
+        results: Results = field(default_factory=Results)     # a group
+        often: Annotated[int, typer.Option("--often", "-k")] = 1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import resolve_name
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.models import OptionInfo, ParameterInfo
+
+from superhosts.cli._completion import completion_of
+from superhosts.core.times import local_times
+from superhosts.errors import UsageError
+from superhosts.output.console import announce_compiling, use_log_format
+from superhosts.output.streams import silence_stdout
+
+ONCE = ("output",)  # options that name a result: if given twice, the first one would silently not be written
+
+
+class Command(TyperCommand):
+    """A command with its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a value that is not accepted is an error of one line."""
+        self._refuse_repeated(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if error.param is None or not error.message:  # a missing argument: typer shows the usage line
+                raise
+            raise UsageError(f"{name_of(error.param)}: {error.message}") from None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return options and arguments, without the types that say nothing."""
+        return [taken_as_is(each) for each in without_types(super().get_params(ctx))]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line."""
+        pieces = ["[OPTIONS]"]
+        for argument in self.params:
+            if isinstance(argument, TyperArgument):
+                words = str(argument.metavar or argument.name)
+                pieces.append(words if argument.required else f"[{words}]")
+        return pieces
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        if ctx.resilient_parsing:
+            return
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            if option.name in ONCE and times > 1 and not option.multiple:
+                raise UsageError(f"{name_of(option)}: given {times} times; results go to one place, so give it once")
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, without the types that say nothing."""
+        return [taken_as_is(each) for each in without_types(super().get_params(ctx))]
+
+
+def name_of(parameter: Any) -> str:
+    """Return the name of an option or argument as messages show it: --window, INPUT."""
+    if isinstance(parameter, TyperArgument):
+        return str(parameter.metavar or parameter.name).rstrip(".")
+    return str(max(parameter.opts, key=len))
+
+
+def without_types(parameters: list[Any]) -> list[Any]:
+    """Take away the types beside arguments and flags, which typer shows whatever their metavar is, and variables.
+
+    Every option has a variable of the environment, and --config says how they are called.
+    """
+    for each in parameters:
+        each.show_envvar = False
+        if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
+            each.display_type_rich = _no_type
+    return parameters
+
+
+def _no_type(ctx: Any) -> None:
+    return None
+
+
+def taken_as_is(parameter: Any) -> Any:
+    """Make typer convert only what needs it: neither text nor defaults. Versions without pydantic stay as they are."""
+    build = getattr(parameter, "get_runtime_param", None)
+    if build is not None and not isinstance(build, _Lazily):
+        parameter.get_runtime_param = _Lazily(build, parameter.type_descriptor)
+    return parameter
+
+
+class _Lazily:
+    """typer's conversion of one parameter, which is built for the first value that needs it."""
+
+    def __init__(self, build: Any, descriptor: Any) -> None:
+        self._build = build
+        self._kind = descriptor.annotation
+        self._parse = descriptor.parameter_info.parser
+
+    def __call__(self) -> _Lazily:
+        return self
+
+    def coerce(self, value: Any, **place: Any) -> Any:
+        """Return the value of a parameter; typer calls it like the method of its own class."""
+        if value is None:
+            return () if get_origin(self._kind) is list else None
+        if isinstance(value, str) and self._parse is not None:
+            with contextlib.suppress(ValueError):  # typer words the error
+                return self._parse(value)
+        elif self._kind is str or not isinstance(value, str | list | tuple):  # text, or a default
+            return value
+        elif self._kind == list[str] and isinstance(value, list | tuple):
+            return list(value)
+        return self._build().coerce(value, **place)
+
+
+def fill_paragraphs(text: str | None) -> str:
+    """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(_fill(paragraph.splitlines()) for paragraph in paragraphs)
+
+
+def _fill(lines: list[str]) -> str:
+    filled = ""
+    for line in lines:
+        filled += f"\n{line}" if line.startswith(" ") else f"{' ' if filled else ''}{line}"
+    return filled
+
+
+def list_parameters(options: type) -> Iterator[inspect.Parameter]:
+    """Return the parameters of all options of a class and of its groups."""
+    kinds = get_type_hints(options, include_extras=True)
+    for each in fields(options):
+        kind = kinds[each.name]
+        if is_dataclass(kind):
+            yield from list_parameters(kind)  # type: ignore[arg-type]  # is_dataclass is True for instances, too
+        else:
+            shown = _annotated(kind, each.name, getattr(options, "panel", None))
+            yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=_default(each), annotation=shown)
+
+
+def gather(options: type, values: Mapping[str, Any]) -> Any:
+    """Return an object of the class and its groups from the values that typer has parsed."""
+    kinds = get_type_hints(options)
+    return options(
+        **{
+            each.name: gather(kinds[each.name], values) if is_dataclass(kinds[each.name]) else values[each.name]
+            for each in fields(options)
+        }
+    )
+
+
+def as_function(options: type, body: Callable[[Any], None]) -> Callable[..., None]:
+    """Return a function with one parameter per option, which calls the body with an object of the class."""
+
+    def command(**values: Any) -> None:
+        body(gather(options, values))
+
+    parameters = list(list_parameters(options))
+    command.__doc__ = fill_paragraphs(options.__doc__)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+def _default(option: Field[Any]) -> Any:
+    if option.default_factory is not MISSING:
+        return option.default_factory()
+    return inspect.Parameter.empty if option.default is MISSING else option.default
+
+
+def _annotated(kind: Any, name: str, panel: str | None) -> Any:
+    """Return an annotated type whose option is shown in a panel of the help, and has its values completed."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    plain, *notes = get_args(kind)
+    moved = [copy.copy(note) for note in notes]
+    for note in moved:
+        if isinstance(note, OptionInfo) and note.rich_help_panel is None:
+            note.rich_help_panel = panel
+        if isinstance(note, ParameterInfo) and note.autocompletion is None:
+            note.autocompletion = completion_of(name, note)
+    return Annotated[(plain, *moved)]
+
+
+PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
+
+
+class Entry(NamedTuple):
+    """Where a command is: `module:name` of the class of its options and of its body, and one line of help."""
+
+    options: str
+    body: str
+    help: str
+
+
+class LazyCommand(TyperCommand):
+    """A command that stands in the list of commands and loads its options when it is called."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, help=entry.help)
+        self._entry = entry
+
+    def load(self, body: Callable[[Any], None] | None = None) -> Any:
+        """Return the command with its options, as typer makes it; `body` instead of its own gets the options."""
+        options = _load(self._entry.options)
+        app = typer.Typer(add_completion=False)
+        body = body or (lambda given: _run(self._entry, given))
+        app.command(self.name, cls=Command)(as_function(options, body))
+        return typer.main.get_command(app)
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments with the options of the command."""
+        global _parse
+        _parse = partial(self._parse, info_name, list(args), parent)
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+    def _parse(self, info_name: Any, args: list[str], parent: Any) -> Any:
+        """Return the options that the arguments give now, as an object."""
+        found: list[Any] = []
+        command = self.load(found.append)
+        with command.make_context(info_name, list(args), parent=parent) as context:
+            command.invoke(context)
+        return found[0]
+
+
+_parse: Callable[[], Any] | None = None  # parses the arguments of the command that runs
+
+
+def options_now() -> Any:
+    """Return the options of the command that runs as its arguments, its file and the environment give them now.
+
+    Raise UsageError if they are wrong by now.
+    """
+    assert _parse is not None
+    try:
+        return _parse()
+    except typer.BadParameter as error:
+        raise UsageError(error.message) from None
+
+
+def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapping[str, str]) -> None:
+    """Add commands to a program. A name of two words is a command in a group, for which `groups` has the help."""
+    for words, entry in entries.items():
+        *path, name = words.split()
+        group = program
+        for step in path:
+            if step not in group.commands:
+                group.add_command(Group(name=step, help=groups[step], no_args_is_help=True))
+            inner = group.commands[step]
+            assert isinstance(inner, TyperGroup)
+            group = inner
+        group.add_command(LazyCommand(name, entry))
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    if resolve_name(module, PACKAGE) not in sys.modules:
+        with _collecting_nothing():
+            import_module(module, PACKAGE)
+    return getattr(import_module(module, PACKAGE), name)
+
+
+@contextlib.contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """Load modules without the garbage collector: they are not garbage, and examining them takes a tenth of a second.
+
+    `freeze` hides them from later collections, too.
+    """
+    collected_before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collected_before:
+            gc.enable()
+
+
+def _run(entry: Entry, options: Any) -> None:
+    """Load and run the body. It ends without an error if the reader of its output has gone."""
+    with contextlib.ExitStack() as around:
+        shown = getattr(options, "service", options)  # the group that has it, or the command itself
+        use_log_format(getattr(shown, "log_format", "text"))
+        announce_compiling(quiet=getattr(options, "quiet", False))
+        around.enter_context(local_times(getattr(shown, "local_time", False)))
+        for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
+            around.enter_context(make_context())
+        try:
+            _load(entry.body)(options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # caught here: typer would exit with status 1
+            silence_stdout()

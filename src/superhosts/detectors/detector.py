@@ -1,0 +1,626 @@
+"""The interface that every detector implements.
+
+    update(hosts, peers) · merge(other) · super_hosts(threshold) · top(count) · estimate(host) · clear() · save(path)
+
+Tests hold every detector to these laws: the order and repetition of pairs do not matter; a merged detector equals one
+that has seen both streams; merging is commutative and idempotent. A detector that cannot keep a law names it in
+`broken_laws`.
+
+Any thread may call any public method at any time; the results are those of some sequential order of the calls. This
+module defines the public methods: each acquires the detector's lock once and calls the private method of the same name.
+A detector implements the private methods and decorates its other public methods with `locked`.
+
+Detectors are objects with operators: a | b · a |= b · a == b · to_bytes · from_bytes · load · pickle. Two are equal if
+they are of the same kind and key and would be saved with the same content. A file holds the dense form of a cube, so an
+exact cube equals a dense one that has seen the same pairs, and what is loaded equals what was saved, although the one
+counts and the other estimates. Objects with content that changes have no hash.
+
+A detector describes its part of a file by fields and named arrays, of which there may be several forms, and builds
+itself from them (`stored.py`). A pickle is a .cube file and never holds the key. Unpickling looks for the key where
+`load` does: in SUPERHOSTS_KEY, or among the public key and the user's own. What was made with the public key can be
+unpickled anywhere. What is unpickled works on the CPU, whatever the device of the original was.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from io import BytesIO
+from typing import Any, ClassVar, Self, final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.core.columns.hosts import Pairs
+from superhosts.core.columns.readers import ColumnData, TableData, columns_of, is_table
+from superhosts.core.device import check_device, thread_count
+from superhosts.core.hashing import fingerprint, make_key
+from superhosts.core.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part
+from superhosts.core.profile import measured
+from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.text import printable
+from superhosts.core.textkeys import TextFormat, TextKey, bound, text_key
+from superhosts.core.units import format_size
+from superhosts.cubefile.container import CubeReader, File, Take
+from superhosts.cubefile.header import WrittenPart, compose_header, part_of, write_parts
+from superhosts.detectors import hostnames
+from superhosts.detectors.arguments import (
+    Hosts,
+    as_pairs,
+    check_count,
+    check_threshold,
+    is_one_host,
+    named_column,
+    read_pairs,
+)
+from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
+from superhosts.detectors.engines.bins import DoesNotFitError
+from superhosts.detectors.hostnames import HostNames
+from superhosts.detectors.kind import Kind, check_alike
+from superhosts.detectors.lock import give_lock, holding, state_of
+from superhosts.detectors.stored import Place, build, check_hosts, describe, header_errors, memory_limit, unpickle
+from superhosts.errors import MergeError, UsageError
+
+
+class Detector(ABC):
+    """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
+
+    name: ClassVar[str]
+    widths: ClassVar[tuple[int, ...]] = (32,)  # the bits of hosts that it takes
+    broken_laws: ClassVar[frozenset[str]] = frozenset()
+    geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
+    tuning: ClassVar[Tuning] = Tuning()
+    lock: AbstractContextManager[object]
+    threads: int
+    format: HostFormat  # how this detector's integers represent hosts
+    geometry: Any = None
+    fingerprint: str | None = None  # of the key; None if nothing is hashed
+    _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
+    _names: HostNames | None = None  # the names of hosts; None unless hosts are text
+    _dropped: int = 0
+
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Return a new object with its lock, before `__init__` runs."""
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
+
+    def _take_keys(self, format: HostFormat, secret: bytes, most_names: int) -> None:
+        """Take generic keys of this format as hosts; keep the names of `most_names` hosts if they are text."""
+        self.fingerprint, self._text_key = fingerprint(secret), text_key(secret)
+        self.format = bound(format, self._text_key)
+        if format == TEXT:
+            self._names = HostNames(most_names, make_key(secret), self._text_key)
+
+    @classmethod
+    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+        """Return a detector for a scan that reports hosts of at least `threshold` peers."""
+        return cls(**arguments)
+
+    @classmethod
+    def check_device(cls, device: str) -> None:
+        """Raise UsageError if this detector cannot run on a device."""
+        check_device(device)
+
+    # Constant properties, which need no lock
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of the integer that represents a host."""
+        return self.format.key_bits
+
+    @property
+    def kind(self) -> Kind:
+        """The properties that two detectors must have in common to be merged."""
+        return Kind(self.name, self.fingerprint, self.geometry, HostFormat(*self.format))
+
+    def check_alike(self, other: Detector) -> None:
+        """Raise MergeError, which names both values, if another detector must not be merged into this one."""
+        check_detector(other, self.name)
+        check_alike(self.kind, other.kind)
+
+    # Public methods
+
+    @overload
+    def update(self, hosts: PairBatch) -> None: ...
+
+    @overload
+    def update(self, hosts: ColumnData, peers: ColumnData) -> None: ...
+
+    @overload
+    def update(self, hosts: TableData, *, host: str, peer: str) -> None: ...
+
+    @final
+    def update(self, hosts: Any, peers: Any = None, *, host: str | None = None, peer: str | None = None) -> None:
+        """Add pairs, given as two columns, as a table with the names of two columns, or as one PairBatch.
+
+            cube.update(hosts, peers)
+            cube.update(df, host="src", peer="dst")
+
+        A column is an array, a list, or a series of pandas, Polars or Arrow. It holds integers of any width, address
+        text, `ipaddress` objects, or 4 or 16 bytes in network order (as uint8 also (n, 4) and (n, 16)); uint64 (n, 2)
+        is 128 bits, high word first. Integers are the hosts' numbers and must fit their width. Hosts of another family
+        than the detector's are an error; peers may be of either. IPv4-mapped IPv6 is IPv4 in every form, except in
+        arrays on a GPU, which are taken as they are. A table is a data frame, a structured array, a mapping
+        of columns, a DuckDB relation or any Arrow stream, which is read batch by batch.
+
+        With generic keys (`keys`), columns hold integers or text, and bytes are text.
+
+        A row with a null (None, NA, masked) is no pair; `dropped` counts these. An error names the column and the
+        first bad row, counted from 0. Rows before it may have been added; adding them again changes nothing.
+        """
+        if isinstance(hosts, PairBatch):
+            return self._add(hosts.hosts, hosts.peers)
+        if host is None and peer is None and not (peers is None and is_table(hosts)):
+            if peers is None:
+                raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
+            return self._add(hosts, peers)
+        if peers is not None:
+            raise UsageError("update: host= and peer= name columns of one table; pass either these or two columns")
+        for left, right in columns_of(hosts, host, peer):
+            self._add(left, right)
+        return None
+
+    def _add(self, hosts: Any, peers: Any) -> None:
+        if self._text_key is not None:
+            return self._update_keys([(hosts, peers)])
+        blocks = self._checked(hosts, peers)
+        with self.lock:
+            for block in blocks:
+                self._dropped += block.dropped
+                if len(block.hosts):
+                    self._update_block(block)
+        return None
+
+    def _update_block(self, block: Pairs) -> None:
+        try:
+            self._update(block.hosts, block.peers)
+        except DoesNotFitError:
+            assert block.checked is not None
+            for each in block.checked():  # Pairs that were added before change nothing.
+                self._update(each.hosts, each.peers)
+
+    @final
+    @property
+    def dropped(self) -> int:
+        """Rows that `update` left out because their host or peer was null, since the last `clear`."""
+        with self.lock:
+            return self._dropped
+
+    @final
+    def update_many(self, batches: Iterable[PairBatch]) -> None:
+        """Add several batches of pairs. Threads share them, so this is faster than one `update` for each."""
+        if self._text_key is not None:
+            return self._update_keys([(batch.hosts, batch.peers) for batch in batches])
+        checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
+        with self.lock:
+            blocks = [block for each in checked for block in each]
+            self._dropped += sum(block.dropped for block in blocks)
+            try:
+                self._update_many([block[:2] for block in blocks if len(block.hosts)])
+            except DoesNotFitError:
+                for block in blocks:
+                    if len(block.hosts):
+                        self._update_block(block)
+        return None
+
+    def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Add pairs of generic keys, and the names of their hosts."""
+        assert self._text_key is not None
+        read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
+        with self.lock:
+            self._dropped += sum(batch.dropped for batch in read)
+            self._update_many([(batch.hosts, batch.peers) for batch in read if len(batch.hosts)])
+            for batch in read:
+                if self._names is not None and batch.names is not None:
+                    self._names.add(batch.hosts, batch.peers, batch.names)
+
+    def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
+        """Return the blocks of a batch; raise UsageError if its columns do not fit this detector or each other."""
+        return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
+
+    def _narrows(self) -> bool:
+        """Return True if `_update` takes integers of 64 bits for hosts of 32, and raises DoesNotFitError.
+
+        This is asked without the lock: an engine that no longer narrows by then must still take them.
+        """
+        return False
+
+    @final
+    def merge(self, other: Self) -> Self:
+        """Add everything that another detector of the same kind has seen; return this detector."""
+        self.check_alike(other)
+        with holding(self, other):
+            self._merge(other)
+            if self._names is not None and other._names is not None:
+                self._names.merge(other._names)
+        return self
+
+    @final
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts with at least `threshold` peers, largest first."""
+        minimum = check_threshold(threshold)
+        with self.lock, measured("restore"):
+            return self._with_names(self._super_hosts(minimum))
+
+    @final
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
+        limit = check_count(count)
+        with self.lock, measured("restore"):
+            return self._with_names(self._top(limit))
+
+    @final
+    @property
+    def names_kept(self) -> int | None:
+        """Number of hosts whose names are kept; None unless hosts are text. Others are shown as hashes."""
+        with self.lock:
+            return None if self._names is None else len(self._names)
+
+    @final
+    @property
+    def least_listed(self) -> float:
+        """The number of peers below which `top` does not list hosts; 1: it lists all hosts."""
+        with self.lock:
+            return self._least_listed()
+
+    @overload
+    def estimate(self, host: str | int | np.integer[Any] | Host) -> SuperHost: ...
+
+    @overload
+    def estimate(self, host: Any) -> SuperHosts: ...
+
+    @final
+    def estimate(self, host: Any) -> SuperHost | SuperHosts:
+        """Return the number of peers of any host, with its confidence interval.
+
+        For many hosts (a column as `update` takes it, or a result), return a result in the same order.
+        """
+        return self.estimate_many([host])[0] if is_one_host(host) else self.estimate_many(host)
+
+    @final
+    def estimate_many(self, hosts: Hosts) -> SuperHosts:
+        """Return the numbers of peers of any hosts (a result, or a column as `update` takes it), in order."""
+        column, given = named_column(hosts, self.format)
+        with self.lock:
+            return self._with_names(self._estimate_many(column).in_original_order(), given)
+
+    def _with_names(self, found: SuperHosts, given: Sequence[str | None] = ()) -> SuperHosts:
+        """Return a result with the detector's name, and with those of its hosts if these are text.
+
+        `given`: the names that the caller gave.
+        """
+        if self.format == TEXT:
+            texts: Sequence[str | None] = given or [None] * len(found)
+            if self._names is not None and None in texts:
+                known = self._names.find(found.hosts)
+                texts = [kept if name is None else name for name, kept in zip(texts, known, strict=True)]
+            found.format = TextFormat(None, found.hosts, texts)
+        return found.named(self.name)
+
+    @final
+    def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        """Return how full the columns of a host are; an empty list if the detector has no columns."""
+        with self.lock:
+            return self._columns_of(host)
+
+    @final
+    def flush(self) -> None:
+        """Write all pending pairs. Every query does this automatically."""
+        with self.lock:
+            self._flush()
+
+    @final
+    def clear(self) -> None:
+        """Discard all pairs."""
+        with self.lock:
+            self._dropped = 0
+            self._clear()
+            if self._names is not None:
+                self._names.clear()
+
+    @final
+    @property
+    def memory(self) -> int:
+        """Bytes of the detector's data, on all of its devices together."""
+        with self.lock:
+            return self._memory() + (0 if self._names is None else self._names.memory)
+
+    # Objects
+
+    @final
+    def copy(self) -> Self:
+        """Return an independent object with the same content, on the same device."""
+        with self.lock:
+            twin = self._copy()
+            if self._names is not None:
+                twin._names = self._names.copy()
+            return twin
+
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __or__(self, other: Self) -> Self:
+        """Return the union of two detectors as a new one."""
+        if not _can_merge(other):
+            return NotImplemented
+        self.check_alike(other)
+        with holding(self, other):
+            whole = self._united(other)
+            if self._names is not None:
+                whole._names = self._names.copy()
+                if other._names is not None:
+                    whole._names.merge(other._names)
+        return whole
+
+    def __ior__(self, other: Self) -> Self:
+        return self.merge(other) if _can_merge(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the other is of the same kind and key and would be saved with the same content."""
+        if self is other:
+            return True
+        if not isinstance(other, Detector):
+            return NotImplemented
+        with holding(self, other):
+            if self.kind != other.kind:
+                return False
+            mine, theirs = self._arrays() | self._name_arrays(), other._arrays() | other._name_arrays()
+            return mine.keys() == theirs.keys() and all(
+                np.array_equal(array, theirs[name]) for name, array in mine.items()
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
+    def __repr__(self) -> str:
+        try:
+            with self.lock:
+                words = self._description()
+        except (AttributeError, UsageError):  # A debugger looks into the constructor, or the lock is lost (lock.py).
+            return object.__repr__(self)
+        device = getattr(self, "device", "")
+        return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"
+
+    # Files
+
+    @final
+    def save(self, file: File) -> None:
+        """Write a .cube file with this detector as its only part: to a path, or to a file that is open for writing."""
+        with self.lock:
+            parts = [self._written(Part(self.format.family))]
+            write_parts(file, compose_header(parts), parts)
+
+    @final
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
+
+    @classmethod
+    def load(
+        cls,
+        file: File,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Load a .cube file with one part, given by its path or as a file object that is open for reading bytes.
+
+        Without `key`, SUPERHOSTS_KEY counts; without both, the public key or the user's own may be that of the file.
+        """
+        limit = memory_limit(max_memory)
+        check_device(device)  # Report a missing device before reading the file.
+        with CubeReader(file) as reader:
+            home = cls._class_in(reader)
+            stored = describe(reader, limit, {home.name: home})
+            secret = stored.secret(key)
+            check_hosts(reader, stored, secret)
+            (detector,) = build(reader, stored, secret, Place(device, thread_count(threads))).values()
+        return cls._with_state(state_of(detector))
+
+    @classmethod
+    def _class_in(cls, reader: CubeReader) -> type[Detector]:
+        """Return the class of the only part of a file, from which this one may be derived by the caller.
+
+        Raise UsageError if the file holds something else.
+        """
+        parts = reader.header.get("parts")
+        if isinstance(parts, list) and all(isinstance(fields, dict) and "detector" in fields for fields in parts):
+            with header_errors(reader.name):
+                held = [part_of(fields, f"parts[{number}]").words for number, fields in enumerate(parts)]
+            if len(held) != 1:
+                found = f"the file has {len(held)} parts ({', '.join(held) or 'none'})"
+                raise UsageError(f"{cls.__name__}.load: {found}; use sh.load")
+            if isinstance(parts[0]["detector"], str) and parts[0]["detector"] != getattr(cls, "name", ""):
+                found = f"the file holds {printable(parts[0]['detector'])}"
+                raise UsageError(f"{cls.__name__}.load: {found}; use sh.load")
+        return next(each for each in reversed(cls.__mro__) if getattr(each, "name", "") == cls.name)
+
+    @final
+    def arrays(self) -> Arrays:
+        """Return copies of the arrays that make up the detector's state."""
+        with self.lock:
+            return {name: array.copy() for name, array in self._arrays().items()} | self._name_arrays()
+
+    @final
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Replace the detector's state by arrays that `arrays` returned or that a file holds."""
+        with self.lock:
+            content, names = hostnames.apart(arrays)
+            read = None if self._names is None or not names else self._names.read(names)
+            self._load_arrays(content)
+            if read is not None:
+                self._names = read
+
+    # How a detector is described in a file, and restored. The caller holds the lock.
+
+    def _written(self, part: Part) -> WrittenPart:
+        """Return the fields from which an empty detector like this can be built, and the arrays of a file.
+
+        The arrays are the detector's own if they are in main memory.
+        """
+        sizes = {"key_bits": self.key_bits} if self.geometry is None else {"geometry": dict(self.geometry._asdict())}
+        fields = {"detector": self.name, **sizes, "key": self.fingerprint, "format": self.format.fields}
+        return WrittenPart(part, fields, self._file_arrays() | self._name_arrays())
+
+    def _name_arrays(self) -> Arrays:
+        return {} if self._names is None else self._names.arrays()
+
+    @classmethod
+    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return an empty detector of this kind."""
+        raise NotImplementedError
+
+    @classmethod
+    def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        """Return the shapes of the arrays in a file, in all forms; the first form is that of `_arrays`."""
+        raise NotImplementedError
+
+    @classmethod
+    def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes that a detector takes after loading arrays with these sides."""
+        raise NotImplementedError
+
+    @classmethod
+    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that a file's arrays name; None if they name no host.
+
+        An array is read from the file when it is taken from `arrays`.
+        """
+        return None
+
+    @classmethod
+    def _stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]) -> Any:
+        """Return an object that estimates hosts from a file with arrays of these sides; None if it must be loaded.
+
+        Its `takers` take the blocks of arrays; `answer` then returns the rows, in the order of the hosts.
+        """
+        return None
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
+        return {name: np.zeros(sides[name], shape.dtype) for name, shape in self._file_shapes(self.kind)[0].items()}
+
+    @abstractmethod
+    def _arrays(self) -> Arrays:
+        """Return the detector's own arrays if they are in main memory, otherwise copies."""
+
+    def _file_arrays(self) -> Arrays:
+        """Return the arrays that a file holds, in one of the forms of `_file_shapes`."""
+        return self._arrays()
+
+    def _load_arrays(self, arrays: Arrays) -> None:
+        raise NotImplementedError
+
+    def _block_takers(self) -> dict[str, Take] | None:
+        """Return a function per array that merges a block of a file; None if files must be loaded to be merged."""
+        return None
+
+    def _merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check arrays of a file in another form than that of `_arrays`; return a function that merges them."""
+        raise NotImplementedError
+
+    def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check the names of a file; return a function that merges them."""
+        names = self._names
+        assert names is not None  # Only files of text keys have names.
+        read = names.read(arrays)
+        return lambda: names.merge(read)
+
+    # Methods that a detector implements. The caller holds the lock.
+
+    @abstractmethod
+    def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
+
+    def _update_many(self, batches: Batches) -> None:
+        for hosts, peers in batches:
+            self._update(hosts, peers)
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        """Return an object of this class with its own lock and these attributes."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
+
+    def _copy(self) -> Self:
+        """Return a detector with the same content, but for names."""
+        return self._with_state(copy.deepcopy(state_of(self)))
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Merge a detector of the same kind. The caller holds its lock too."""
+
+    def _united(self, other: Self) -> Self:
+        """Return the union with a detector of the same kind, but for names. The caller holds its lock too."""
+        whole = self._copy()
+        whole._merge(other)
+        return whole
+
+    @abstractmethod
+    def _super_hosts(self, threshold: float) -> SuperHosts: ...
+
+    @abstractmethod
+    def _top(self, count: int) -> SuperHosts: ...
+
+    def _least_listed(self) -> float:
+        """Return the number of peers below which `_top` does not list hosts."""
+        return 1
+
+    @abstractmethod
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
+
+    def _description(self) -> list[str]:
+        """Return the memory and the state in words, for people."""
+        return [format_size(self._memory())]
+
+    def _flush(self) -> None:  # noqa: B027
+        """Write all pending pairs. Most detectors have none."""
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+    @abstractmethod
+    def _memory(self) -> int: ...
+
+    def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        return []
+
+
+def _can_merge(other: Any) -> bool:
+    """Return True for detectors, and for sketches, which a message refuses."""
+    return isinstance(other, Detector) or hasattr(other, "parts")
+
+
+def check_detector(other: Any, name: str) -> None:
+    """Raise MergeError if `other` is not a detector."""
+    if isinstance(other, Detector):
+        return
+    if hasattr(other, "parts"):
+        remedy = f"pass one of its parts, for example {name}.merge(sketch.part(sh.Part(4)))"
+        raise MergeError(f"cannot merge a whole sketch into one {name}; {remedy}")
+    raise MergeError(f"cannot merge {type(other).__name__} into {name}: not a detector")

@@ -1,0 +1,354 @@
+"""Detectors in .cube files: the validated header of a file, and the detectors that are built from it.
+
+The caller passes the classes of detectors that it knows, by their names in files. A class checks the fields of its
+parts, names the shapes of its arrays and builds a detector from them, by methods that `Detector` lists under "Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from superhosts.core.fields import Check, FieldError, one_of, optional, record, refuse, whole
+from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.keys import keys_at_hand
+from superhosts.core.pairs import Part, Window
+from superhosts.core.text import counted, either, printable
+from superhosts.core.units import format_size, parse_size
+from superhosts.cubefile.container import CubeReader
+from superhosts.cubefile.header import (
+    EVIDENCE_WORDS,
+    KEY_FIELD,
+    WIDTH_FIELD,
+    ArrayError,
+    Entry,
+    EvidenceKind,
+    Notes,
+    array_name,
+    part_fields,
+    part_of,
+    read_notes,
+)
+from superhosts.detectors import hostnames
+from superhosts.detectors.engines.base import ArrayShape
+from superhosts.detectors.kind import Kind
+from superhosts.errors import GeometryError, GpuMemoryError, MergeError, SketchFileError
+from superhosts.jit.memory import memory_left
+
+Classes = Mapping[str, type[Any]]  # classes of detectors by their names in files
+
+
+class Place(NamedTuple):
+    """The device and number of threads that a detector uses."""
+
+    device: str = "cpu"
+    threads: int | None = None
+
+
+class StoredPart(NamedTuple):
+    """A part of a file."""
+
+    number: int
+    kind: Kind
+    detector: type[Any]
+    sides: dict[str, list[int]]  # of its arrays
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the detector once it is loaded."""
+        return int(self.detector._loaded_memory(self.kind, self.sides)) + hostnames.memory_for(self.sides)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The validated header of a sketch file."""
+
+    file: str
+    digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
+    window: Window | None
+    sites: frozenset[str]
+    entries: Sequence[Entry]  # counters of sites, windows and parts
+    unlisted: bool  # True if some sites or counters were dropped to bound the header
+    partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
+    evidence: EvidenceKind | None  # its sample of pairs
+    parts: dict[Part, StoredPart]  # in the order of the file
+
+    @property
+    def kinds(self) -> dict[Part, Kind]:
+        """The kind of each part."""
+        return {part: stored.kind for part, stored in self.parts.items()}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all detectors once they are loaded."""
+        return sum(stored.memory for stored in self.parts.values())
+
+    @property
+    def keys(self) -> set[str]:
+        """The fingerprints of the keys that the file was written with; none if nothing in it is hashed."""
+        sample = {self.evidence.key} if self.evidence else set()
+        return {kind.key for kind in self.kinds.values() if kind.key is not None} | sample
+
+    def secret(self, key: bytes | str | None) -> bytes:
+        """Return the key of this file: `key`, or without one the key at hand that the file names by its fingerprint.
+
+        Raise MergeError if the file was written with another key.
+        """
+        known = []
+        for each in keys_at_hand(key):
+            if self.keys <= {each.fingerprint}:
+                return each.secret
+            known.append(str(each))
+        written = f"{self.file}: written with key {' and '.join(sorted(self.keys))}"
+        way = either("give it with --key-file", "give it as key")
+        raise MergeError(f"{written}; {way} (known here: {', '.join(known)})")
+
+
+def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
+    """Return the bytes that all sketches together may use, including the `taken` ones that are already in use.
+
+    The default is what the machine, or the container of this process, has left.
+    """
+    return parse_size(max_memory) if max_memory is not None else memory_left() + taken
+
+
+def check_memory(needed: int, limit: int, file: str) -> None:
+    """Raise SketchFileError if a file needs more than `limit` bytes."""
+    if needed > limit:
+        reason = f"needs {format_size(needed)} of memory, the limit is {format_size(limit)}"
+        raise SketchFileError(reason, file=file)
+
+
+@contextmanager
+def header_errors(file: str) -> Iterator[None]:
+    """Convert errors from invalid content into a SketchFileError that names the file."""
+    try:
+        yield
+    except (GpuMemoryError, MergeError, SketchFileError):
+        raise
+    except FieldError as error:
+        raise SketchFileError(f"header {error}", file=file) from None
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        raise SketchFileError(f"damaged: invalid content ({printable(error)})", file=file) from None
+
+
+@contextmanager
+def array_errors(file: str, number: int) -> Iterator[None]:
+    """Convert errors in the content of an array of part `number` into a SketchFileError that names both."""
+    try:
+        yield
+    except ArrayError as error:
+        raise SketchFileError(f"damaged: array {array_name(number, error.array)}: {error.problem}", file=file) from None
+
+
+# Headers
+
+
+def describe(reader: CubeReader, limit: int, classes: Classes) -> Stored:
+    """Validate the whole header, and check that the file's detectors need at most `limit` bytes."""
+    check_memory(reader.array_bytes(), limit, reader.name)
+    arrays = reader.header["arrays"]
+    try:
+        notes, kinds = read_fields({name: value for name, value in reader.header.items() if name != "arrays"}, classes)
+        parts = _check_arrays(kinds, arrays, notes.evidence, classes)
+    except FieldError as error:
+        raise SketchFileError(f"header {error}", file=reader.name) from None
+    stored = Stored(reader.name, reader.digest.hex(), *notes, parts)
+    check_memory(stored.memory, limit, reader.name)
+    return stored
+
+
+def read_fields(header: Mapping[str, Any], classes: Classes) -> tuple[Notes, dict[Part, Kind]]:
+    """Check a header, except for its arrays, and return its content. Raise FieldError if it is invalid."""
+
+    def check_part(value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise refuse(value, place, "an object")
+        if "detector" not in value:
+            raise FieldError(f"{place}.detector", "missing")
+        detector: Any = classes[one_of(*classes)(value["detector"], f"{place}.detector")]
+        return _part_check(detector)(value, place)
+
+    notes, checked = read_notes(header, check_part)
+    kinds: dict[Part, Kind] = {}
+    for number, fields in enumerate(checked):
+        place = f"parts[{number}]"
+        part, host = part_of(fields, place), fields["format"]
+        if host.family != part.family:
+            raise FieldError(f"{place}.format", f"{host.words} in a part of family {part.family}")
+        kind = _build_kind(fields, classes[fields["detector"]], place)
+        if part in kinds:
+            raise FieldError(place, f"duplicate part {part.words}")
+        kinds[part] = kind
+    return notes, kinds
+
+
+@cache
+def _part_check(detector: type[Any]) -> Check:
+    """Return the check for a part with this detector."""
+    own: dict[str, Check] = {"key": optional(KEY_FIELD), "key_bits": WIDTH_FIELD}
+    if detector.geometry_type is not None:
+        own = {"key": KEY_FIELD, "geometry": _geometry_check(detector.geometry_type)}
+    return part_fields({"detector": one_of(detector.name), **own})
+
+
+def _geometry_check(kind: Any) -> Check:
+    """Return a check for the geometry of a detector: integers that pass the geometry's own check.
+
+    A field that files of an older version do not have has the value that it had then, which `older` returns.
+    """
+    older = kind.older() if hasattr(kind, "older") else {}
+    checks = {field: WIDTH_FIELD if field == "key_bits" else whole(0, 1 << 40) for field in kind._fields}
+    fields = record(
+        {field: check for field, check in checks.items() if field not in older},
+        {field: checks[field] for field in older},
+    )
+
+    def check(value: Any, place: str) -> Any:
+        sizes = {**older, **fields(value, place)}
+        try:
+            return kind(**sizes).check()
+        except GeometryError as error:
+            raise FieldError(place, str(error)) from None
+
+    return check
+
+
+def _build_kind(fields: Mapping[str, Any], detector: type[Any], place: str) -> Kind:
+    """Return the kind that valid fields describe. Raise FieldError if the fields contradict each other."""
+    geometry, host = fields.get("geometry"), fields["format"]
+    where, key_bits = ("key_bits", fields.get("key_bits")) if geometry is None else ("geometry", geometry.key_bits)
+    if host.keys and host.key_bits not in detector.widths:
+        raise FieldError(f"{place}.format", f"{host.words}, but {detector.name} takes addresses only")
+    if host.key_bits != key_bits:
+        raise FieldError(f"{place}.{where}", f"{key_bits}-bit keys, but {host.words} need {host.key_bits} bits")
+    if (fields["key"] is None) != (geometry is None and host.keys is None):
+        raise FieldError(f"{place}.key", f"{fields['key'] or 'null'} for {host.words} of {detector.name}")
+    return Kind(detector.name, fields["key"], geometry, host)
+
+
+def _check_arrays(
+    kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]], evidence: EvidenceKind | None, classes: Classes
+) -> dict[Part, StoredPart]:
+    """Check that the arrays are exactly those that the parts and the evidence need, with the right types and shapes."""
+    stored = {array["name"]: array["shape"] for array in arrays}
+    expected = {
+        name: ArrayShape((None, width))
+        for name, width in ((f"evidence/{family}", words) for family, words in EVIDENCE_WORDS.items())
+        if evidence is not None and name in stored
+    }
+    shapes = {
+        part: _shapes_of(number, kind, classes[kind.detector], stored)
+        for number, (part, kind) in enumerate(kinds.items())
+    }
+    for number, own in enumerate(shapes.values()):
+        expected |= {array_name(number, name): shape for name, shape in own.items()}
+    for number, array in enumerate(arrays):
+        place, name = f"arrays[{number}]", array["name"]
+        if name not in expected:
+            raise FieldError(f"{place}.name", f"{name}: no part has this array, or it is listed twice")
+        shape = expected.pop(name)
+        one_of(shape.dtype)(array["dtype"], f"{place}.dtype")
+        if not shape.fits(array["shape"]):
+            raise FieldError(f"{place}.shape", f"{array['shape']}, must be {shape}")
+    if expected:
+        raise FieldError("arrays", f"missing {', '.join(sorted(expected))}")
+    return {
+        part: StoredPart(number, kind, classes[kind.detector], {each: stored[array_name(number, each)] for each in own})
+        for number, ((part, kind), own) in enumerate(zip(kinds.items(), shapes.values(), strict=True))
+    }
+
+
+def _shapes_of(number: int, kind: Kind, detector: type[Any], stored: Mapping[str, Any]) -> dict[str, ArrayShape]:
+    """Return the names and shapes of the arrays of part `number`, in the form of which the file has most arrays."""
+    forms = detector._file_shapes(kind)
+    form = max(forms, key=lambda form: len(stored.keys() & {array_name(number, name) for name in form}))
+    return {**form, **hostnames.shapes_for(kind.format)}
+
+
+# Content
+
+
+def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
+    """Raise SketchFileError if most hosts of a part have bits set beyond the prefix that the header names.
+
+    Only labels and stored pairs reveal hosts. If two sites have pairs of equal priority, merging mixes their labels
+    into a host that never existed, so a few such hosts prove nothing. If a prefix fills its word (IPv4, /64, /128),
+    nothing is read.
+    """
+    for number, kind, detector, sides in stored.parts.values():
+        spare = -kind.format.prefix % (32 if kind.format.family == 4 else 64)
+        if not spare or kind.format.port:  # the port lies beyond the prefix
+            continue
+        with array_errors(reader.name, number):
+            last = detector._shown_hosts(kind, secret, _PartArrays(reader, number, sides))
+        if last is None:
+            continue
+        wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
+        if 2 * wrong > len(last):
+            place = f"parts[{number}].format[1]"
+            beyond = f"{kind.format.prefix}, but bits beyond it are set in {wrong:,} of {counted(len(last), 'host')}"
+            raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
+
+
+class _PartArrays(Mapping[str, Any]):
+    """The arrays of part `number` of a file. Each is read when it is taken."""
+
+    def __init__(self, reader: CubeReader, number: int, sides: Mapping[str, Any]) -> None:
+        self._reader, self._number, self._sides = reader, number, sides
+
+    def __getitem__(self, name: str) -> Any:
+        return self._reader.read_array(array_name(self._number, name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sides
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sides)
+
+    def __len__(self) -> int:
+        return len(self._sides)
+
+
+def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> dict[Part, Any]:
+    """Return the detectors of a file."""
+    detectors, buffers = {}, {}
+    with header_errors(reader.name):
+        for part, (_, kind, detector, sides) in stored.parts.items():
+            detectors[part] = made = detector._make_empty(kind, secret, place)
+            own, names = hostnames.apart(sides)
+            buffers[part] = {**made._buffers(own), **hostnames.buffers(names)}
+        named = {
+            array_name(number, name): array
+            for number, arrays in enumerate(buffers.values())
+            for name, array in arrays.items()
+        }
+        reader.arrays(named, place.threads or 1)
+        for number, (part, arrays) in enumerate(buffers.items()):
+            with array_errors(reader.name, number):
+                detectors[part].load_arrays(arrays)
+    return detectors
+
+
+def unpickle(kind: type[Any], data: bytes) -> Any:
+    """Load the .cube file in a pickle of a detector or sketch. Raise MergeError if its key is not at hand."""
+    try:
+        # SUPERHOSTS_KEY would stand for the key of every file, but the public key is known to everybody.
+        return kind.from_bytes(data, key=DEFAULT_KEY)
+    except MergeError:
+        pass
+    try:
+        return kind.from_bytes(data)
+    except MergeError:
+        with CubeReader(BytesIO(data)) as reader:
+            fields = [*reader.header["parts"], reader.header.get("evidence") or {}]
+        keys = sorted({each["key"] for each in fields if each.get("key")})
+        way = f"exchange bytes: {kind.__name__}.from_bytes(data, key=…) takes what to_bytes() returns"
+        needs = f"a pickle holds no key; this one needs key {' and '.join(keys)}"
+        raise MergeError(f"{needs}: set SUPERHOSTS_KEY to it, or {way}") from None

@@ -1,0 +1,166 @@
+"""What `superhosts watch` shows on a terminal: one screen that is written anew in place.
+
+The thread that counts also asks for the hosts of the open window, between two blocks of packets, so that no lock is
+needed. Meanwhile packets wait in the ring. Asking takes a twentieth of the time at most: what takes long is asked less
+often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from superhosts.core.pairs import Window
+from superhosts.core.text import counted, printable, short_rate
+from superhosts.core.units import SECOND, format_size
+from superhosts.jit.memory import memory_used
+from superhosts.output.report import Report, Row
+from superhosts.output.table import OutputConsole, Terminal, table_lines, width_of
+from superhosts.pipeline.report import report_of
+from superhosts.pipeline.scan import Scan
+
+REDRAWN = 0.5  # seconds between two drawings
+SHARE = 20  # of the time, one part is spent on questions at most
+CLOSED = 3  # windows that are shown after they have closed
+HOSTS = 5  # of each of these
+OTHER_LINES = 8  # of the screen: titles, headers, empty lines
+
+
+class OpenWindow:
+    """The report of a run's open window, asked for from time to time. Only for the thread that counts."""
+
+    def __init__(self, refresh: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.report: Report | None = None  # None: no window is open, or it has just begun
+        self._refresh, self._clock = refresh, clock
+        self._asked = -1e9  # when
+        self._took = 0.0  # seconds that the last question took
+
+    def ask_if_due(self, run: Scan) -> bool:
+        """Ask, if a moment has passed; return True if so."""
+        now = self._clock()
+        if now - self._asked < max(self._refresh, SHARE * self._took):
+            return False
+        result = run.peek()
+        self.report = None if result is None else report_of(result, run.settings)
+        self._asked = self._clock()
+        self._took = self._asked - now
+        return True
+
+
+class LiveView:
+    """The screen of a run."""
+
+    def __init__(
+        self,
+        refresh: float,
+        varying: frozenset[str] = frozenset(),
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._varying = varying
+        self._console = OutputConsole() if console is None else console
+        self._clock, self._wall = clock, wall
+        self._run: Scan | None = None
+        self._live: Live | None = None
+        self._open = OpenWindow(refresh, clock)
+        self._closed: deque[Report] = deque(maxlen=CLOSED)
+        self._drawn = -1e9  # when
+        self._packets, self._rate = 0, 0.0
+
+    @contextmanager
+    def of(self, run: Scan) -> Iterator[None]:
+        """Show this run; in the end leave the last window on the terminal."""
+        self._run = run
+        with Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False) as self._live:
+            self._draw()
+            yield
+        self._live = None
+        if self._closed:
+            last = Terminal(self._console)
+            last.write(self._closed[0])
+            last.close()
+
+    def step(self, _position: int, _packets: int) -> None:
+        """Ask for the open window and draw, if a moment has passed."""
+        assert self._run is not None
+        now = self._clock()
+        self._open.ask_if_due(self._run)
+        if now - self._drawn >= REDRAWN:
+            self._draw()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Do nothing: no window is printed on this terminal, and messages appear above the screen."""
+        return nullcontext()
+
+    def add(self, report: Report) -> None:
+        """Show a window that has closed."""
+        self._closed.appendleft(report)
+        self._open.report = None
+        self._draw()
+
+    def _draw(self) -> None:
+        now = self._clock()
+        run, live = self._run, self._live
+        if run is None or live is None:
+            return
+        packets = sum(source.counters.packets for source in run.sources)
+        if now - self._drawn >= REDRAWN:
+            self._rate = (packets - self._packets) / (now - self._drawn) if self._drawn > 0 else 0.0
+            self._packets, self._drawn = packets, now
+        live.update(Group(*(Text.assemble(line) for line in self._lines(run, packets))), refresh=True)
+
+    def _lines(self, run: Scan, packets: int) -> Iterator[tuple[str, str]]:
+        names = ", ".join(dict.fromkeys(printable(source.name) for source in run.sources))
+        yield f"{names}   {short_rate(self._rate)} packets/s   {_state(run, packets)}", "reverse"
+        yield "", ""
+        room = max(self._console.height - OTHER_LINES - CLOSED * (HOSTS + 2), HOSTS)
+        window = run.open_window()
+        if self._open.report is not None:
+            yield f"{self._open.report.heading}{_left(self._open.report.window, self._wall())}", "bold"
+            yield from self._table(self._open.report.rows, room)
+        else:
+            yield (
+                f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun",
+                "bold",
+            )
+        for report in self._closed:
+            yield "", ""
+            yield report.heading, "bold"
+            yield from self._table(report.rows, HOSTS)
+
+    def _table(self, rows: Sequence[Row], most: int) -> Iterator[tuple[str, str]]:
+        """Yield the lines of a table of the first rows."""
+        shown = rows[:most]
+        if not shown:
+            return
+        header, lines = table_lines(shown, self._varying, width_of(self._console))
+        yield header, "dim"
+        yield from ((line, "") for line in lines)
+        if len(rows) > most:
+            yield f"… and {len(rows) - most:,} more", "dim"
+
+
+def _state(run: Scan, packets: int) -> str:
+    """Return the counters, in words."""
+    words = [counted(packets, "packet")]
+    if any(source.loses for source in run.sources):
+        words.append(f"dropped {sum(source.counters.drops for source in run.sources):,}")
+        full = [share for source in run.sources if (share := source.fullness()) is not None]
+        words += [f"ring {max(full):.0%} full".replace("%", " %")] if full else []
+    return "   ".join([*words, f"memory {format_size(memory_used())}"])
+
+
+def _left(window: Window | None, now: int) -> str:
+    """Return how long a window is still open, if it is a window of this time."""
+    if window is None or not window.start <= now < window.end:
+        return ""
+    minutes, seconds = divmod((window.end - now) // SECOND, 60)
+    return f", {minutes}:{seconds:02} left"
