@@ -31,7 +31,7 @@ from unittest.mock import patch
 
 import warming
 
-IMPORTED = ["cli.scan", "cli.edge", "cli.hub", "cli.hosts", "pipeline.scan", "output.stdout", "fleet.nats.receive"]
+IMPORTED = ["cli.scan", "cli.edge", "cli.hub", "cli.hosts", "pipeline.scan", "output.table", "fleet.nats.receive"]
 NUMBER = struct.Struct("i")
 PLAIN = {"stdin", "stdout", "stderr", "cwd"}  # arguments of Popen that a forked command understands
 

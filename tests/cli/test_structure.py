@@ -31,7 +31,9 @@ FOLDER = Path(cli.__file__).parent
 LATE_IMPORTS = {
     ("web.py", "superhosts.ui.web.server"): "needs optional packages, which only --web asks for",
     ("_link.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("_link.py", "superhosts.fleet.nats.send"): "the same",
     ("hub.py", "superhosts.cli._nats"): "the same",
+    ("demo.py", "superhosts.fleet.nats.broker"): "the same",
     ("_completion.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
     ("_completion.py", "superhosts.cli.site"): "the same",
     ("_completion.py", "superhosts.sketch.files"): "the same",

@@ -237,5 +237,5 @@ def _deliver(run: Edge, spool: Spool, on_turn: Callable[[], None], *, patient: b
 def status_counters(counters: Counters) -> dict[str, Any]:
     """Return the counters as a status file has them, with the last few warnings: damaged files have very many."""
     names = {"truncated": "cut"}  # in status files, and whatever reads them
-    values = {names.get(name, name): value for name, value in vars(counters).items()}
+    values = {names.get(name, name): value for name, value in asdict(counters).items()}
     return {**values, "warnings": counters.warnings[-20:]}

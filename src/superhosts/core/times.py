@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from superhosts.core.pairs import Window
 from superhosts.core.units import SECOND, format_duration
+
+if TYPE_CHECKING:
+    from superhosts.core.pairs import Window  # not at run time: help needs this module, and shows without numpy
 
 # The time zone of times that people read: UTC, or this machine's with `--local`. It is one switch for the whole
 # process, because every table and message follows it. Rows for programs, files and their names are always in UTC.
