@@ -137,7 +137,7 @@ def test_a_figure_needs_its_folder(capture: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
+@pytest.mark.filterwarnings("ignore::superhosts.errors.ThresholdWarning")
 def test_predictions_are_for_the_hosts_that_were_counted() -> None:
     """Many hosts of one peer crowd the labels, and leave more hosts unnamed than any that the law knows."""
     hosts = np.concatenate([np.repeat(np.arange(300, dtype=np.uint32), 40), np.arange(1000, 81_000, dtype=np.uint32)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def means_drawn(axes: Any) -> dict[str, float]:
     return {tick_names(axes)[round(float(line.get_ydata()[0]))]: float(line.get_xdata()[0]) for line in marks}
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.002, 1.5])
+@pytest.mark.parametrize("rate", [0.0, 1.5])
 def test_names_do_not_cover_each_other(axes: Any, rate: float) -> None:
     rows = [row(name, 0.0 if number < 4 else rate) for number, name in enumerate(ENTRANTS)]
     figures.plot_memory(axes, rows)
@@ -194,23 +195,18 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         assert 'width="244.8pt"' in text  # 3.4 inches
 
 
-@pytest.mark.slow
-def test_small_figures_draw_some_of_many_hosts(tmp_path: Path) -> None:
-    sizes = {}
+def test_small_figures_draw_some_of_many_hosts() -> None:
     for hosts in (figures.MOST_IN_SMALL, 5 * figures.MOST_IN_SMALL):
         some = np.geomspace(2000, 60_000, hosts).astype(np.int64)
         estimates = Estimates(some, some + 5, some - 20, some + 30.0, np.zeros(hosts, np.bool_))
         facts = figures.Facts(1024, "public key", "superhosts compare", {"cube": estimates})
-        folder = tmp_path / str(hosts)
-        folder.mkdir()
-        figures.draw_comparison([row("cube", 0.01)], folder, facts)
-        text = (folder / "estimates.svg").read_text(encoding="utf-8")
-        sizes[hosts] = text.count("<use")
-        assert ("evenly by rank: 60 of 300 hosts" in text.replace("\N{NO-BREAK SPACE}", " ")) == (hosts == 300)
-    assert len(set(sizes.values())) == 1
+        figure = sheet.new_figure(3)
+        figures.plot_each(figure, facts, partial(plot_estimates, most=figures.MOST_IN_SMALL))
+        assert len(figure.get_axes()[0].lines[0].get_xdata()) == figures.MOST_IN_SMALL
+        assert figures._how_many(facts) == ("drawn, evenly by rank: 60 of 300 hosts" if hosts == 300 else "")
 
 
-@pytest.mark.parametrize("column", ["ftr", "fnr", "fpr", "restore_ms"])
+@pytest.mark.parametrize("column", ["fpr", "restore_ms"])
 def test_no_text_leaves_the_sheet(axes: Any, column: str) -> None:
     """With the longest names that there are, phantoms, and the caption under them."""
     rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import superhosts as sh
 from shapes import all_equal, near_threshold, one_scanner, repeats, zipf
 from superhosts import MergeError, UsageError
+from superhosts.cli import app
 from superhosts.core.device import cuda_problem, simulated
 from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
 from superhosts.lab.rivals.base import Rival
@@ -164,3 +166,18 @@ def test_a_scan_with_a_rival_has_the_windows_of_others(tmp_path):
         sh.scan(tmp_path / "a.pcap", detector="nobody")
     with pytest.raises(UsageError, match="rgs runs on the CPU only"):
         sh.scan(tmp_path / "a.pcap", detector="rgs", device="cuda")
+
+
+def test_commands_that_need_files_refuse_rivals(tmp_path):
+    cases = {
+        "--save: not with --detector gse: it has no files; only cube, cbaa, cbaa-paper, exact can be saved": [
+            *("scan", "--save", str(tmp_path / "saved"), "synth:")
+        ],
+        "--detector gse: a hub merges cube, cbaa, cbaa-paper": ["hub", "--from", str(tmp_path)],
+        "--detector gse: workers merge cube, cbaa, cbaa-paper, exact": [
+            *("batch", "--local", "--site", "ams", "--save", str(tmp_path), str(tmp_path))
+        ],
+    }
+    for words, command in cases.items():
+        ended = CliRunner().invoke(app, [*command, "--detector", "gse"])
+        assert words in f"{ended.exception} {ended.output}", words

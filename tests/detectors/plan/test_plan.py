@@ -197,8 +197,7 @@ def test_the_default_geometry_follows_the_memory_alone():
         assert 0.98 * parse_size(memory) < geometry.memory <= parse_size(memory)
 
 
-@pytest.mark.parametrize("memory", ["11k", "100001", "97MiB"])
-@pytest.mark.parametrize("key_bits", [32, 128])
+@pytest.mark.parametrize(("memory", "key_bits"), [("11k", 32), ("100001", 128), ("97MiB", 128)])
 def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
     geometry = Geometry(*best_sizes(parse_size(memory), 3_000_000, 777, key_bits))
     assert geometry.check() == geometry
@@ -207,9 +206,9 @@ def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
     assert 0 <= wasted <= geometry.memory / geometry.columns
 
 
-@pytest.mark.parametrize(("flows", "most"), [(5_000_000, 0.0009), (20_000_000, 0.00095), (50_000_000, 0.003)])
+@pytest.mark.parametrize(("flows", "most"), [(5_000_000, 0.0009), (50_000_000, 0.003)])
 def test_more_flows_take_more_arrays(flows, most):
-    """Noise that passes the AND falls with every array. Six would reach 0.11 % at 20 M flows and 0.34 % at 50 M."""
+    """Noise that passes the AND falls with every array. Six would reach 0.34 % at 50 M flows."""
     best = best_sizes(128 * MIB, flows, 1024)
     assert predict(best, flows, 1024).total < most
     assert (best.arrays > 6) == (flows > 5_000_000)
@@ -227,9 +226,8 @@ def test_slices_of_long_columns_are_larger_if_much_memory_would_be_unused():
 
 
 def test_the_best_geometry_is_better_than_the_default():
-    for memory in ("8MiB", "128MiB"):
-        planned = predict(Geometry.for_traffic(memory, flows="20M"), 20_000_000, 1024)
-        assert planned.total < 0.8 * predict(Geometry.for_memory(memory), 20_000_000, 1024).total
+    planned = predict(Geometry.for_traffic("8MiB", flows="20M"), 20_000_000, 1024)
+    assert planned.total < 0.8 * predict(Geometry.for_memory("8MiB"), 20_000_000, 1024).total
 
 
 @pytest.mark.slow
@@ -339,9 +337,9 @@ def test_without_any_super_host_there_is_no_rate():
 
 
 def test_a_threshold_alone_never_chooses_a_geometry():
-    for memory in ("20KB", "256KiB", "1MiB", "16MiB", "128MiB"):
-        for bits in (32, 64, 128):
-            for threshold in (1, 5, 512, 199_999, 1e6):
+    for memory in ("20KB", "1MiB"):
+        for bits in (32, 128):
+            for threshold in (1, 512, 1e6):
                 cube = Cube(memory, threshold=threshold, key_bits=bits, device="cpu")
                 assert cube.geometry == Geometry.for_memory(memory, bits)
             assert plan(memory=memory, threshold=512, key_bits=bits).geometry == Geometry.for_memory(memory, bits)
@@ -357,7 +355,7 @@ def test_a_threshold_alone_never_chooses_a_geometry():
     )
 
 
-@pytest.mark.parametrize("threshold", [1, 2, 5])
+@pytest.mark.parametrize("threshold", [1, 5])
 def test_the_lowest_thresholds_are_predicted(threshold):
     expected = predict(Geometry.for_traffic("8MiB", flows="100k", threshold=threshold), 100_000, threshold)
     assert 0 < expected.total < 0.1
@@ -369,7 +367,7 @@ def test_thresholds_that_no_host_of_the_assumed_traffic_reaches_are_refused(thre
         Geometry.for_traffic("100KB", flows="5M", threshold=threshold)
 
 
-@pytest.mark.parametrize("threshold", [195_000, 199_000, 199_900, 199_999, 199_999.5])
+@pytest.mark.parametrize("threshold", [195_000, 199_999.5])
 def test_thresholds_near_the_largest_host_are_predicted(threshold):
     geometry = Geometry.for_traffic("8MiB", flows="5M", threshold=threshold)
     expected = predict(geometry, 5_000_000, threshold)
@@ -383,7 +381,7 @@ def test_thresholds_near_the_largest_host_are_predicted(threshold):
         assert expected.missed_measuring > 0.45
 
 
-@pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
+@pytest.mark.filterwarnings("ignore::superhosts.errors.ThresholdWarning")
 def test_predictions_agree_with_a_cube():
     """Compare a crowded and a wide cube in four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024."""
     flows, windows = 500_000, 4
