@@ -17,8 +17,8 @@ from superhosts.cli.top import LiveFeed, Messages, open_feed
 from superhosts.cli.usage.traffic import SourceOptions, Top
 from superhosts.errors import InputError, MissingExtraError, UsageError
 from superhosts.output.alerts.store import AlertStore
+from superhosts.ui.top import load_app
 from superhosts.ui.top.feed import LocalFeed, RemoteFeed
-from superhosts.ui.top.opening import load_app
 from traffic import MINUTES, talk, write
 from traffic import NOON as FIRST
 from waiting import wait_for

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import superhosts as sh
+from superhosts.core.hosttable import SHOWN
 from superhosts.core.pairs import HostFormat
 from superhosts.core.results import UNBOUNDED
-from superhosts.core.resulttext import SHOWN
 from superhosts.errors import MissingExtraError
 from superhosts.lab.rivals.gse import Gse
 from superhosts.output.report import COLUMNS, make_rows
@@ -314,9 +314,9 @@ def test_a_missing_library_names_the_command(monkeypatch: pytest.MonkeyPatch, li
 def test_the_text_has_the_first_rows() -> None:
     assert repr(some(2)) == (
         "<SuperHosts: 2 hosts>\n"
-        "  host      peers    95 %\n"
-        "  10.0.0.1    100  95–105\n"
-        "  10.0.0.2     99  94–104"
+        "  host      peers      95 %\n"
+        "  10.0.0.1    100  95 – 105\n"
+        "  10.0.0.2     99  94 – 104"
     )  # fmt: skip
     assert repr(sh.SuperHosts.none()) == "<SuperHosts: 0 hosts>"
     lines = repr(some(SHOWN + 10)).splitlines()
@@ -352,7 +352,7 @@ def parsed(found: sh.SuperHosts) -> Tags:
 def test_a_notebook_shows_a_table_without_anything_that_a_host_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parsed(some(2))
     assert found.tags.count("tr") == 3
-    assert {"10.0.0.1", "100", "95–105"} <= set(found.texts)
+    assert {"10.0.0.1", "100", "95 – 105"} <= set(found.texts)
     assert parsed(sh.SuperHosts.none()).tags == ["div", "p"]
     assert "… 5 more" in parsed(some(SHOWN + 5)).texts
     monkeypatch.setattr(HostFormat, "to_host", lambda *_: "<script>alert(1)</script>\x1b[2J")

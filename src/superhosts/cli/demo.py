@@ -24,6 +24,7 @@ from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
 from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
@@ -32,7 +33,7 @@ from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
 from superhosts.output.console import say
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import known_peers
-from superhosts.output.table import OutputConsole, interval, peers_text
+from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load
@@ -149,7 +150,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in [row for row in rows if row["window_start"] == last][:12]:
         seen = {site["site"]: peers_text(site) for site in row["sites"]}
-        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval(row))
+        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval_text(row))
     OutputConsole().print(table)
     only = sum(all(known_peers(site) < defaults.THRESHOLD for site in row["sites"]) for row in rows)
     print(f"{counted(len(rows), 'super host')} in {WINDOWS} windows; {only} of them no single site would have found")
@@ -209,7 +210,7 @@ def _demo_compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
         table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
     for row in rows:
         true = truth.get(row["host"], 0)
-        table.add_row(row["host"], peers_text(row), interval(row), f"{true:,}", _error(row, true))
+        table.add_row(row["host"], peers_text(row), interval_text(row), f"{true:,}", _error(row, true))
     OutputConsole().print(table)
     wanted = {host for host, peers in truth.items() if peers >= defaults.THRESHOLD}
     got = {row["host"] for row in rows}

@@ -40,8 +40,8 @@ from superhosts.sources.open import open_inputs
 from superhosts.ui.board import Board
 from superhosts.ui.live import OpenWindow
 from superhosts.ui.service import STATUS
+from superhosts.ui.top import load_app
 from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
-from superhosts.ui.top.opening import load_app
 from superhosts.ui.view import View
 
 OPEN = "open"  # a note on a window that is not over

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import THRESHOLD, TOP
+from superhosts.core.hosttable import SHOWN, html_table, text_table
 from superhosts.core.pairs import (
     IPV4,
     MASK64,
@@ -30,7 +31,6 @@ from superhosts.core.pairs import (
     format_for,
     words_to_column,
 )
-from superhosts.core.resulttext import SHOWN, html_table, text_table
 from superhosts.core.times import iso_time
 from superhosts.errors import MissingExtraError, UsageError
 

@@ -1,7 +1,12 @@
-"""Rows as lines of a table: which columns it has, how wide they are, and what happens if they do not fit.
+"""Tables for people: the hosts of windows (`Terminal`), and one host over time (`print_timeline`).
 
 An address is never cut. If a table with a window column is too wide, every window gets a table of its own; if that is
 too wide, the column of intervals is left out; sites of a hub go to lines of their own.
+
+One window is a table under a heading. Many windows are one table with a column that names the window, whose rows appear
+as windows close. Such a table begins with columns that are wide enough for IPv4 addresses; columns become wider, and
+new ones appear under a new header, when rows need them. If it is not known beforehand how many windows there will be,
+the first one waits for the second one, or for the end.
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from superhosts.core.text import at_least, printable
+from superhosts.core.hosttable import HOST_COLUMNS, host_name, interval_text, is_exact, peers_text
+from superhosts.core.text import printable
 from superhosts.core.times import shown_row_time, shows_local, window_cell
 from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.report import Report, Row, known_peers
@@ -26,13 +32,14 @@ GAP = 2  # spaces between two columns
 FIXED = "\N{NO-BREAK SPACE}"  # between a site and its number, where no line is broken
 MOST_NAME = 40  # characters of a host's name
 LEAST_ROOM = 24  # characters of the last column, in which the sites of a hub are wrapped
-EXACT, PEERS, INTERVAL = "peers (exact)", "peers", "95 % interval"
-NOUNS = (PEERS, "ports", "host-ports")  # what is counted
-NUMBERS = (*NOUNS, *(f"{noun} (exact)" for noun in NOUNS), INTERVAL)  # aligned to the right
 # Widths of a table whose later rows are not known yet: an IPv4 address, and numbers below a million.
-EXPECTED = {"host": 15, PEERS: 7, INTERVAL: 17}
+EXPECTED = {"host": 15, "peers": 7, "95 % interval": 17}
+MOST_BAR = 40  # characters of the longest bar
+LEAST_BAR = 5  # characters for which a bar is worth its place
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
-Widths = Mapping[str, int]
+Cells = dict[str, str]  # by the names of columns
+Widths = Mapping[str, int]  # by the names of columns, or by their titles
 
 
 class Columns(NamedTuple):
@@ -48,82 +55,91 @@ class Columns(NamedTuple):
     pattern: bool = False  # what the peers look like, where there is evidence
     name: bool = False  # a label, a name or the network of a host, where one was looked for
 
+    @classmethod
+    def of(cls, rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
+        """Return the columns that rows need: what differs between them, or will (`varying`), and what is not exact."""
+        differs = {
+            name: name in varying or len({row.get(name) for row in rows}) > 1 for name in ("site", "side", "direction")
+        }
+        return cls(
+            **differs,
+            interval=not all(map(is_exact, rows)),
+            sites=any("sites" in row for row in rows),
+            counts=max((row.get("counts", "") for row in rows), default=""),
+            pattern=any("pattern" in row for row in rows),
+            name=any(map(host_name, rows)),
+        )
+
     def united(self, other: Columns) -> Columns:
         """Return the columns that either has."""
         values: list[Any] = [mine or others for mine, others in zip(self, other, strict=True)]
         return Columns(*values)
 
+    def titles(self) -> Cells:
+        """Return the titles of the columns, in order; times have their zone, and counted peers say so."""
+        window = "window (local time)" if shows_local() else "window (UTC)"
+        wanted = {"host", "peers"} | {name for name, is_there in self._asdict().items() if is_there is True}
+        titles = {name: column.title for name, column in HOST_COLUMNS.items() if name in wanted}
+        peers = self.counts or titles["peers"]
+        titles["peers"] = peers if self.interval else f"{peers} (exact)"
+        return ({"window": window} if self.window else {}) | titles
 
-def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
-    """Return the columns that rows need: what differs between them, or will (`varying`), and what is not exact."""
-    differs = {
-        name: name in varying or len({row.get(name) for row in rows}) > 1 for name in ("site", "side", "direction")
-    }
-    interval = any(not row["exact"] for row in rows)
-    counts = max((row.get("counts", "") for row in rows), default="")
-    return Columns(
-        **differs,
-        interval=interval,
-        sites=any("sites" in row for row in rows),
-        counts=counts,
-        pattern=any("pattern" in row for row in rows),
-        name=any(_name(row) for row in rows),
-    )
+    def cells(self, row: Row, window: str = "") -> Cells:
+        """Return the cells of a row."""
+        cells = {name: window if name == "window" else HOST_COLUMNS[name].write(row) for name in self.titles()}
+        return cells | ({"name": printable(host_name(row), MOST_NAME)} if self.name else {})
 
 
-def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
-    """Return the cells of a row by the names of their columns."""
-    cells = {"window": window} if columns.window else {}
-    cells |= {"site": printable(row.get("site", ""))} if columns.site else {}
-    cells |= {"host": printable(row["host"])}
-    cells |= {"side": row["side"]} if columns.side else {}
-    cells |= {"direction": row["direction"]} if columns.direction else {}
-    noun = columns.counts or PEERS
-    cells |= (
-        {noun: peers_text(row), INTERVAL: interval(row)} if columns.interval else {f"{noun} (exact)": peers_text(row)}
-    )
-    cells |= {"pattern": row.get("pattern") or ""} if columns.pattern else {}
-    return cells | ({"name": _name(row)} if columns.name else {})
+class _Layout:
+    """The lines of a table: a header, and one or more lines for each row."""
+
+    def __init__(self, columns: Columns, rows: Sequence[Row], least: Widths, window: str = "") -> None:
+        self.columns, self.rows = columns, rows
+        self.titles = columns.titles()
+        self.cells = [columns.cells(row, window) for row in rows]
+        self.widths = self._measure(least)
+
+    def _measure(self, least: Widths) -> Widths:
+        return {
+            name: max(cell_len(title), least.get(title, 0), *(cell_len(cells[name]) for cells in self.cells))
+            for name, title in self.titles.items()
+        }
+
+    def fits(self, width: int | None) -> bool:
+        return width is None or sum(self.widths.values()) + GAP * (len(self.widths) - 1) <= width
+
+    def leave_out_interval(self) -> None:
+        """Leave the interval out; numbers of peers show which are estimates."""
+        self.titles.pop("interval")
+        for row, cells in zip(self.rows, self.cells, strict=True):
+            if not is_exact(row) and row["peers"] is not None:
+                cells["peers"] = f"≈ {cells['peers']}"
+        self.widths = self._measure({})
+
+    @property
+    def header(self) -> str:
+        line = _joined(self.titles, self.widths)
+        return f"{line}{' ' * GAP}seen by" if self.columns.sites else line.rstrip()
+
+    def lines(self, width: int | None) -> list[str]:
+        return [
+            line
+            for row, cells in zip(self.rows, self.cells, strict=True)
+            for line in _body_lines(row, _joined(cells, self.widths), width)
+        ]
 
 
-def _name(row: Row) -> str:
-    """Return how a host is called: by its operator, by DNS, or by whose network it is in."""
-    network = " ".join(filter(None, (f"AS{row['asn']}" if row.get("asn") else "", row.get("as_name"))))
-    return printable(row.get("label") or row.get("name") or network or row.get("country") or "", MOST_NAME)
+def table_lines(rows: Sequence[Row], varying: Iterable[str], width: int | None) -> tuple[str, list[str]]:
+    """Return the header and the lines of a table of one window, without intervals if they do not fit."""
+    columns = Columns.of(rows, varying)
+    layout = _Layout(columns, rows, {})
+    if columns.interval and not layout.fits(width):
+        layout.leave_out_interval()
+    return layout.header, layout.lines(width)
 
 
-def widths_of(lines: Sequence[Mapping[str, str]], least: Widths) -> dict[str, int]:
-    """Return the width of every column of some cells; `least` are widths that it has at least."""
-    names = lines[0] if lines else {}
-    return {
-        name: max(cell_len(name), least.get(name, 0), *(cell_len(cells[name]) for cells in lines)) for name in names
-    }
-
-
-def total_width(widths: Widths) -> int:
-    """Return the width of a line."""
-    return sum(widths.values()) + GAP * (len(widths) - 1)
-
-
-def without_interval(row: Row, cells: Mapping[str, str]) -> dict[str, str]:
-    """Return cells without the interval; the number of peers shows that it is an estimate."""
-    kept = {name: text for name, text in cells.items() if name != INTERVAL}
-    noun = next(noun for noun in NOUNS if noun in cells)
-    return kept | ({} if row["exact"] or row["peers"] is None else {noun: f"≈ {cells[noun]}"})
-
-
-def header_line(widths: Widths, columns: Columns) -> str:
-    """Return the line that names the columns, and the zone of times."""
-    names = {name: name for name in widths}
-    if columns.window:
-        names["window"] = "window (local time)" if shows_local() else "window (UTC)"
-    line = _joined(names, widths)
-    return f"{line}{' ' * GAP}seen by" if columns.sites else line.rstrip()
-
-
-def body_lines(row: Row, cells: Mapping[str, str], widths: Widths, width: int | None) -> list[str]:
+def _body_lines(row: Row, line: str, width: int | None) -> list[str]:
     """Return the lines of a row: one, or more if the sites of a hub do not fit into it."""
-    line = _joined(cells, widths)
     if "sites" not in row:
         return [line.rstrip()]
     sites, used = _seen_by(row["sites"]), cell_len(line) + GAP
@@ -132,6 +148,15 @@ def body_lines(row: Row, cells: Mapping[str, str], widths: Widths, width: int | 
         first, *more = _wrapped(sites, room) or [""]
         return [f"{line}{' ' * GAP}{first}".rstrip(), *(" " * used + text for text in more)]
     return [line.rstrip(), *(f"    {text}" for text in _wrapped(f"seen by {sites}", width - 4))]
+
+
+def _joined(cells: Cells, widths: Widths) -> str:
+    padded = []
+    for name, width in widths.items():
+        space = " " * (width - cell_len(cells[name]))
+        is_number = name in HOST_COLUMNS and HOST_COLUMNS[name].is_number
+        padded.append(space + cells[name] if is_number else cells[name] + space)
+    return (" " * GAP).join(padded)
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -143,37 +168,11 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return [line.replace(FIXED, " ") for line in lines]
 
 
-def _joined(cells: Mapping[str, str], widths: Widths) -> str:
-    return (" " * GAP).join(
-        " " * (widths[name] - cell_len(cells[name])) + cells[name]
-        if name in NUMBERS
-        else cells[name] + " " * (widths[name] - cell_len(cells[name]))
-        for name in widths
-    )
-
-
 def _seen_by(sites: list[Row]) -> str:
     """Name the sites that saw most peers of a host; a fleet may have hundreds of sites."""
     named = [f"{printable(site['site'])} {peers_text(site)}".replace(" ", FIXED) for site in sites[:NAMED]]
     more = f"{FIXED}and {len(sites) - NAMED} more".replace(" ", FIXED) if len(sites) > NAMED else ""
     return ", ".join(named) + more
-
-
-def peers_text(row: Row) -> str:
-    """Format the peers of a row or of a site in it; of a saturated host only a lower bound is known."""
-    return at_least(row["peers"], row["peers_low"])
-
-
-def interval(row: Row) -> str:
-    """Format the interval of a row."""
-    return interval_words(row["peers_low"], row["peers_high"], is_exact=row["exact"])
-
-
-def interval_words(low: int, high: int | None, *, is_exact: bool) -> str:
-    """Format an interval. An exact number has none, and neither has a saturated host, whose `high` is None."""
-    if is_exact:
-        return "exact"
-    return "saturated" if high is None else f"{low:,} – {high:,}"
 
 
 class OutputConsole(Console):
@@ -244,46 +243,28 @@ class Terminal:
         if not rows:
             self._print(heading)
             return
-        columns = columns_of(rows, self._varying)
-        table = [cells_of(row, "", columns) for row in rows]
-        widths = widths_of(table, {})
-        if columns.interval and self._is_too_wide(widths):
-            table = [without_interval(row, cells) for row, cells in zip(rows, table, strict=True)]
-            widths = widths_of(table, {})
-        self._print(heading, _bold(header_line(widths, columns)), *self._lines(rows, table, widths), "")
+        header, lines = table_lines(rows, self._varying, self._width)
+        self._print(heading, Text(header, style="bold"), *lines, "")
 
     def _print_among_others(self, report: Report, rows: list[Row]) -> None:
         """Print the rows of a window in the table of all windows, and before them what they do not say."""
-        columns = self._columns.united(columns_of(rows, self._varying))
-        window = window_cell(report.window)
-        table = [cells_of(row, window, columns) for row in rows]
-        widths = widths_of(table, self._widths)
-        if self._is_too_wide(widths):
+        columns = self._columns.united(Columns.of(rows, self._varying))
+        layout = _Layout(columns, rows, self._widths, window_cell(report.window))
+        if not layout.fits(self._width):
             self._many = False
             self._print_alone(report, rows)
             return
         note = [_note(report)] if report.is_incomplete or report.notes else []
-        head = [] if columns == self._headed else [_bold(header_line(widths, columns))]
+        head = [] if columns == self._headed else [Text(layout.header, style="bold")]
         space = [""] if head and self._headed else []
-        self._print(*space, *head, *note, *self._lines(rows, table, widths))
+        self._print(*space, *head, *note, *layout.lines(self._width))
         # Only now: a write that failed changes nothing.
-        self._columns, self._widths, self._headed = columns, {**self._widths, **widths}, columns
-
-    def _is_too_wide(self, widths: Widths) -> bool:
-        return self._width is not None and total_width(widths) > self._width
-
-    def _lines(self, rows: Sequence[Row], table: Sequence[dict[str, str]], widths: Widths) -> list[str]:
-        return [
-            line for row, cells in zip(rows, table, strict=True) for line in body_lines(row, cells, widths, self._width)
-        ]
+        self._columns, self._headed = columns, columns
+        self._widths = {**self._widths, **{layout.titles[name]: width for name, width in layout.widths.items()}}
 
     def _print(self, *lines: str | Text) -> None:
         """Print lines in one piece."""
         self._console.print(Text("\n").join(Text(line) if isinstance(line, str) else line for line in lines))
-
-
-def _bold(line: str) -> Text:
-    return Text(line, style="bold")
 
 
 def _note(report: Report) -> str:
@@ -296,11 +277,6 @@ def _note(report: Report) -> str:
 def _plain(text: str) -> str:
     """Return untrusted text as one line."""
     return printable(text, most=len(text))
-
-
-MOST = 40  # characters of the longest bar
-LEAST = 5  # characters for which a bar is worth its place
-COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row]) -> None:
@@ -328,13 +304,13 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
 def _longest_bar(console: Console, lines: list[str]) -> int:
     """Return the length of the longest bar: what the lines leave of the width, or none."""
     width = width_of(console)
-    room = MOST if width is None else min(MOST, width - 2 - max(map(cell_len, lines)))
-    return room if room >= LEAST else 0
+    room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
+    return room if room >= LEAST_BAR else 0
 
 
 def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
     part = [f"{row['side']} {row['direction']}"] if with_part else []
-    return [window, printable(site), *part, peers_text(row), interval(row)]
+    return [window, printable(site), *part, peers_text(row), interval_text(row)]
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:

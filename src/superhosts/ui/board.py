@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from superhosts.core.hosttable import host_name
 from superhosts.core.pairs import Window
 from superhosts.output.destination import Destination
 from superhosts.output.report import Report, Row
@@ -30,7 +31,7 @@ class Point(NamedTuple):
     peers: int | None  # None: saturated
     low: int
     high: int | None
-    name: str  # its label or name, as far as known
+    name: str  # how it is called, as far as known
     pattern: str
 
 
@@ -145,14 +146,9 @@ def points_of(rows: Iterable[Row]) -> Iterable[Point]:
             peers=row["peers"],
             low=row["peers_low"],
             high=row["peers_high"],
-            name=name_of(row),
+            name=host_name(row),
             pattern=str(row.get("pattern") or ""),
         )
-
-
-def name_of(row: Row) -> str:
-    """Return what a host is called: its label, or else its name."""
-    return str(row.get("label") or row.get("name") or "")
 
 
 def _names(report: Report, field: str) -> tuple[str, ...]:

@@ -21,16 +21,7 @@ from superhosts.core.text import counted, printable, short_rate
 from superhosts.core.units import SECOND, format_size
 from superhosts.jit.memory import memory_used
 from superhosts.output.report import Report, Row
-from superhosts.output.table import (
-    OutputConsole,
-    Terminal,
-    body_lines,
-    cells_of,
-    columns_of,
-    header_line,
-    width_of,
-    widths_of,
-)
+from superhosts.output.table import OutputConsole, Terminal, table_lines, width_of
 from superhosts.pipeline.report import report_of
 from superhosts.pipeline.scan import Scan
 
@@ -150,13 +141,9 @@ class LiveView:
         shown = rows[:most]
         if not shown:
             return
-        columns = columns_of(shown, self._varying)
-        cells = [cells_of(row, "", columns) for row in shown]
-        widths = widths_of(cells, {})
-        yield header_line(widths, columns), "dim"
-        for row, line in zip(shown, cells, strict=True):
-            for text in body_lines(row, line, widths, width_of(self._console)):
-                yield text, ""
+        header, lines = table_lines(shown, self._varying, width_of(self._console))
+        yield header, "dim"
+        yield from ((line, "") for line in lines)
         if len(rows) > most:
             yield f"… and {len(rows) - most:,} more", "dim"
 

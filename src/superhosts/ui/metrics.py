@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from superhosts.ui.endpoint import Health
 
 
-# Which sites of a hub took part in its last window, and when a sketch of each was accepted.
-
 MOST_SITES = 1000  # sites that have metrics of their own: a hub without keys takes sketches of any name
 PART = ("family", "side", "direction", "counts", "filter")  # labels of a part of a window
 DESTINATION = ("purpose", "kind", "number")  # labels of a destination; its address may hold secrets
@@ -340,7 +338,7 @@ class LastWindow:
 
 
 class Sites:
-    """The sites of the window that ended last. One thread notes; any thread reads."""
+    """Which sites of a hub took part in its last window, and when a sketch of each was accepted. Any thread reads."""
 
     def __init__(self, taken: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
         """`taken` returns when a sketch of each site was accepted last. `expected`: the sites that were named."""

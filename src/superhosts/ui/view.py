@@ -1,7 +1,7 @@
 """Everything that can be looked at, as plain objects that JSON can hold. Times are seconds since 1970.
 
 A view is put together from what a program has: the board of its last windows, a folder of sketches to ask, the file of
-its alerts, what a hub knows of its sites, how full its sketch is. What is missing is told in `can`.
+its alerts, what a hub knows of its sites, how full its sketch is. `can` lists the questions that this view answers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superhosts import __version__
+from superhosts.core.hosttable import host_name
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
@@ -24,24 +25,29 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.alerts.machine import Alert
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.report import Row, known_peers
-from superhosts.ui.board import Board, Point, Shown, name_of, reaches, shown_of
+from superhosts.ui.board import Board, Point, Shown, reaches, shown_of
 from superhosts.ui.folder import BusyError, Contents, Past, Question, SketchFolder
 from superhosts.ui.metrics import PartState
-
-# Fills a board with the windows of saved sketches, the newest first, in the background.
-#
-# So the pages show the past after a restart, and of a folder alone. Each window is asked for by itself, and between two
-# the thread sleeps as long as the question took times `REST`: whoever counts packets on the same cores comes first.
-
 
 Annotate = Callable[[Sequence[Row]], Sequence[Row]]  # adds names to rows
 MOST_FILLED = 288  # windows, a day of five minutes each
 REST = 3.0
 AGAIN = 5.0  # seconds between two looks at a folder that grows
+Json = dict[str, Any]
+CLOSED_ALERTS = 200  # that are listed
+MOST_ANSWERED = 10_000  # rows of an answer
+NEAR = 50  # rows around the median that say how exact the numbers are
+LIVE_WINDOWS = 3  # after this many lengths of it the newest window is not live any more,
+LIVE_SECONDS = 300.0  # but not sooner than this
 
 
 class Filling:
-    """Asks the folder for windows that the board does not show."""
+    """Fills a board with the windows of saved sketches, the newest first, in the background.
+
+    So the pages show the past after a restart, and of a folder alone. Each window is asked for by itself, and between
+    two the thread sleeps as long as the question took times `REST`: whoever counts packets on the same cores comes
+    first.
+    """
 
     def __init__(
         self,
@@ -144,16 +150,6 @@ class Filling:
         found = shown_of(replace(answer.report, rows=self._annotate(answer.report.rows)))
         self._board.put(found._replace(window=window, sites=answer.sites))
         return True
-
-
-Json = dict[str, Any]
-CLOSED_ALERTS = 200  # that are listed
-MOST_ANSWERED = 10_000  # rows of an answer
-NEAR = 50  # rows around the median that say how exact the numbers are
-LIVE_WINDOWS, LIVE_SECONDS = (
-    3,
-    300.0,
-)  # after so many lengths of it, but not sooner, the newest window is not live any more
 
 
 @dataclass
@@ -265,7 +261,7 @@ class View:
         return {
             "host": host,
             "threshold": threshold,
-            "name": next((name_of(row) for row in rows), ""),
+            "name": next((host_name(row) for row in rows), ""),
             "rows": rows,
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
             "asked": past is not None and bool(past.sightings or past.failed),

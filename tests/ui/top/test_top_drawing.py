@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from superhosts.output.table import INTERVAL
+from superhosts.core.hosttable import peers_text
 from superhosts.ui.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
 from superhosts.ui.top.feed import Snapshot
-from superhosts.ui.top.hosts import MARK, filtered, header_line, host_line, host_rows, lay_out, ordered, peers_text
+from superhosts.ui.top.hosts import MARK, filtered, header_line, host_line, host_rows, lay_out, ordered
 from superhosts.ui.top.pages import Where, alert_items, host_page, list_table, site_items, status_line, title_line
 from ui.top.scene import HOSTS, row
 
@@ -122,7 +122,7 @@ def test_lines_of_any_hosts_fit_into_any_width(rows: list[dict[str, Any]], width
     for each in found:
         line = host_line(each, layout, is_chosen=False).plain
         assert cell_len(line) <= width
-        assert "peers" not in layout.widths or peers_text(each) in line
+        assert "peers" not in layout.widths or peers_text(each.row) in line
         assert line.isprintable()
         assert cell_len(line) == cell_len(header_line(layout, "peers").plain)
 
@@ -130,7 +130,7 @@ def test_lines_of_any_hosts_fit_into_any_width(rows: list[dict[str, Any]], width
 def test_columns_go_one_by_one() -> None:
     rows = host_rows(row(*each) for each in HOSTS)
     seen = [set(lay_out(rows, width).widths) for width in (120, 90, 80, 72, 60, 44, 30)]
-    assert seen[0] == seen[1] == {"host", "name", "peers", INTERVAL, "bar", "pattern", "sites"}
+    assert seen[0] == seen[1] == {"host", "name", "peers", "interval", "bar", "pattern", "sites"}
     assert seen[2] == seen[0] - {"sites"}
     for wider, narrower in itertools.pairwise(seen):
         assert narrower <= wider
@@ -140,7 +140,7 @@ def test_columns_go_one_by_one() -> None:
 
 
 def test_a_saturated_host_and_an_exact_one() -> None:
-    exact = {"peers": 20, "peers_low": 20, "peers_high": 20}
+    exact = {"peers": 20, "peers_low": 20, "peers_high": 20, "exact": True}
     saturated = {"peers": None, "peers_low": 5000, "peers_high": None}
     rows = host_rows([row("10.0.0.1", "", "", 1, 0.0, ()) | exact, row("10.0.0.2", "", "", 1, 0.0, ()) | saturated])
     layout = lay_out(rows, 80)
@@ -148,7 +148,7 @@ def test_a_saturated_host_and_an_exact_one() -> None:
     assert "≥ 5,000" in lines[0]
     assert "saturated" in lines[0]
     assert "exact" in lines[1]
-    assert INTERVAL not in lay_out(rows[:1], 80).widths
+    assert "interval" not in lay_out(rows[:1], 80).widths
 
 
 def test_a_protocol_without_ports_is_at_nobody() -> None:
@@ -177,10 +177,13 @@ def test_a_host_below_the_threshold_was_no_super_host() -> None:
     assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, None, 80).plain
 
 
+NUMBERS = ("peers", "peers_low", "peers_high")
+
+
 def test_evidence_of_another_window_says_so() -> None:
     answer = {"points": [], "rows": [row(*HOSTS[0])]}
     (newest,) = host_rows(answer["rows"])
-    old = newest._replace(peers=7, row={"peers": 7})
+    old = host_rows([{"host": HOSTS[0][0], "side": "inner", "direction": "any", **dict.fromkeys(NUMBERS, 7)}])[0]
     assert "Evidence, newest window" in host_page(answer, old, 80).plain
     assert "newest window" not in host_page(answer, newest, 80).plain
 

@@ -29,13 +29,14 @@ from superhosts.output.alerts.rules import KEEP, AllowList, Rule, network_of, pe
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
 
-# One alert, and what is told of it.
-
-
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
 # What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
 KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
 MAIN = 0.5  # share of a host's pairs from which on one service is its service
+WINDOWS = 12  # of which the median is taken
+LEARNING = 6  # windows before anything is known of anybody
+MOST_HOSTS = 65_536  # whose past is kept
+CAP = 100  # alerts opened in one window
 Event = dict[str, Any]  # what is told, as destinations get it
 Key = tuple[str, str]  # rule, and host with its address family
 
@@ -178,19 +179,12 @@ def _span(nanoseconds: int) -> str:
     return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
 
 
-# The hosts' own past: how many peers each usually has, in bounded memory.
-#
-# Of every host that was in the rows of the last windows its peers are kept, and a window without it counts as none. Of
-# hosts beyond the bound, those that were seen longest ago are forgotten: they are new when they come again.
-
-
-WINDOWS = 12  # of which the median is taken
-LEARNING = 6  # windows before anything is known of anybody
-MOST_HOSTS = 65_536
-
-
 class Past:
-    """Peers of hosts in the last windows, by a key that names rule and host."""
+    """Peers of hosts in the last windows, by a key that names rule and host: how many each usually has.
+
+    A window without a host counts as none. Of hosts beyond the bound, those that were seen longest ago are forgotten:
+    they are new when they come again.
+    """
 
     def __init__(self, *, hosts: int = MOST_HOSTS, windows: int = 0) -> None:
         self.windows = windows  # taken so far
@@ -237,9 +231,6 @@ class Past:
         read = [(key, [(int(number), int(peers)) for number, peers in json.loads(text)]) for key, text in rows]
         for key, values in sorted(read, key=lambda each: max((number for number, _ in each[1]), default=0)):
             self._values[key] = values
-
-
-CAP = 100  # alerts opened in one window
 
 
 @dataclass

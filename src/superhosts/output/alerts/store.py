@@ -277,9 +277,6 @@ def _whole(value: Any, name: str) -> int:
     return value
 
 
-# A destination that turns the rows of windows into alerts, and hands these on to destinations of their own.
-
-
 # Of alerts, in formats that have fixed columns; those of `Alert.event`.
 ALERT_COLUMNS = (
     *("event", "alert", "rule", "host", "family", "side", "direction", "counts", "threshold", "peers", "peers_low"),
@@ -288,7 +285,10 @@ ALERT_COLUMNS = (
 
 
 class AlertDesk(Destination):
-    """Takes reports. A destination of alerts that fails delays neither the run nor the other ones."""
+    """A destination that turns the rows of windows into alerts, and hands these on to destinations of their own.
+
+    A destination of alerts that fails delays neither the run nor the other ones.
+    """
 
     def __init__(
         self, store: AlertStore, policy: Policy, receivers: Sequence[Destination], say: Callable[[str], None]

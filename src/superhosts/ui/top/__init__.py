@@ -1,5 +1,25 @@
-"""The live view in the terminal (`superhosts top`): what `superhosts.ui.views` answers, drawn with Textual.
+"""The live view in the terminal (`superhosts top`): the answers of a view (`ui/view.py`), drawn with Textual.
 
-`feed.py` and `remote.py` get the answers, here or from a web address. `hosts.py`, `drawing.py` and the modules of lines
-turn them into text and know nothing of Textual. `app.py` and the screens show it.
+`feed.py` gets the answers, here or from a web address. `hosts.py`, `pages.py` and `drawing.py` turn them into text and
+know nothing of Textual. `app.py` has the program and the screen of hosts, `screens.py` the other screens.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from superhosts.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from superhosts.ui.top.app import TopApp
+
+
+def load_app() -> type[TopApp]:
+    """Return the program. Raise MissingExtraError if Textual is not installed."""
+    try:
+        import textual  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("superhosts top", "top") from error
+    from superhosts.ui.top.app import TopApp
+
+    return TopApp

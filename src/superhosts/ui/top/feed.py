@@ -448,7 +448,8 @@ _seen_by = _object({"site": _text}, _all(_perhaps(_count), "peers", "peers_low")
 _row = _object(
     {"host": _text, "peers": _perhaps(_count), "peers_low": _count, "peers_high": _perhaps(_count)},
     {
-        **_all(_text, "side", "direction", "counts", "label", "name", "pattern", "reason"),
+        **_all(_text, "side", "direction", "counts", "label", "name", "pattern", "reason", "exact"),
+        **_all(_text, "asn", "as_name", "country"),
         "sites": _perhaps(_many(_seen_by)),
         "evidence": _perhaps(_evidence),
     },

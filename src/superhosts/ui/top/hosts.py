@@ -1,6 +1,8 @@
-"""The rows of a window as the screen needs them: safe to show, in some order, and those that a filter leaves.
+"""The table of hosts: rows that are safe to show, in some order, those that a filter leaves, and the line of each.
 
-Names, labels and addresses come from traffic and from other machines. They are made printable here, once.
+Names, labels and addresses come from traffic and from other machines. They are made printable here, once. An address is
+never cut while there is room for it and its number. When a terminal is narrow, intervals become short first, and then
+columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
 """
 
 from __future__ import annotations
@@ -12,20 +14,27 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from superhosts.core.text import at_least, printable
-from superhosts.output.table import INTERVAL, interval_words
-from superhosts.ui.board import name_of
+from superhosts.core.hosttable import HOST_COLUMNS, MOST_NAME, interval_text, is_exact, peers_text
+from superhosts.core.text import printable
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.ui.top.feed import Json
 
-MOST_NAME = 80  # characters
+TITLES = {name: HOST_COLUMNS[name].title for name in ("host", "name", "peers", "interval", "pattern")}
+TITLES["sites"] = "sites"
+GAP = 2
+MARK = 2  # cells for the mark of the cursor
+LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
+LEAST_NAME, WIDE_NAME = 10, 32
+LEAST_SITES, WIDE_SITES = 6, 28
+SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
+LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
 
 
 class HostRow(NamedTuple):
     """One host of a window. All text is printable."""
 
     host: str
-    name: str  # its label or name
+    name: str
     side: str
     direction: str
     peers: int | None  # None: saturated
@@ -53,8 +62,7 @@ class HostRow(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Return True if the interval is a single number."""
-        return self.peers is not None and self.low == self.peers == self.high
+        return is_exact(self.row)
 
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
@@ -63,19 +71,15 @@ def host_rows(rows: Iterable[Json]) -> list[HostRow]:
 
 
 def _host_row(row: Json) -> HostRow:
-    sites = row.get("sites") or ()
-    names = tuple(printable(site["site"], MOST_NAME) for site in sites)
-    peers, high = row["peers"], row["peers_high"]
+    numbers = {name: None if row[name] is None else int(row[name]) for name in ("peers", "peers_low", "peers_high")}
+    row = {**row, **numbers}
+    text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
     return HostRow(
-        host=printable(row["host"]),
-        name=printable(name_of(row), MOST_NAME),
-        side=printable(row.get("side", "")),
-        direction=printable(row.get("direction", "")),
-        peers=None if peers is None else int(peers),
-        low=int(row["peers_low"]),
-        high=None if high is None else int(high),
-        pattern=printable(row.get("pattern") or "", MOST_NAME),
-        sites=names,
+        **text,
+        peers=row["peers"],
+        low=row["peers_low"],
+        high=row["peers_high"],
+        sites=tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ()),
         asked=str(row["host"]),
         row=row,
     )
@@ -134,23 +138,6 @@ def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
     )
 
 
-# The table of hosts: which columns fit into a width, and the line of each host.
-#
-# An address is never cut while there is room for it and its number. When a terminal is narrow, intervals become short
-# first, and then columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
-
-
-GAP = 2
-MARK = 2  # cells for the mark of the cursor
-LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
-LEAST_NAME, WIDE_NAME = 10, 32
-LEAST_SITES, WIDE_SITES = 6, 28
-SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
-LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
-RIGHT = ("peers", INTERVAL)  # aligned to the right
-SHORT = "95 %"  # the title of intervals where there is little room
-
-
 class Layout(NamedTuple):
     """The columns and their widths, in order."""
 
@@ -164,25 +151,19 @@ NO_LAYOUT = Layout({}, 0, False)
 LEAST = {"bar": LEAST_BAR, "name": LEAST_NAME, "sites": LEAST_SITES}  # columns that may be cut
 # To which they grow, one after the other.
 GROWTH = (("bar", GOOD_BAR), ("name", WIDE_NAME), ("sites", WIDE_SITES), ("bar", WIDE_BAR))
-WORTH = ("bar", INTERVAL, "pattern", "name", "sites")  # columns that may be left out, the last one first
-ORDER = ("host", "name", "peers", INTERVAL, "bar", "pattern", "sites")
+WORTH = ("bar", "interval", "pattern", "name", "sites")  # columns that may be left out, the last one first
+ORDER = ("host", "name", "peers", "interval", "bar", "pattern", "sites")
 
 
 def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> Layout:
     """Return the columns for some rows. Columns of addresses and numbers are no narrower than `before`."""
     parts = len({(row.side, row.direction) for row in rows}) > 1
-    texts: dict[str, Callable[[HostRow], str]] = {
-        "host": lambda row: _host(row, parts),
-        "peers": peers_text,
-        INTERVAL: interval_text,
-        "pattern": lambda row: row.pattern,
-        "name": lambda row: row.name,
-        "sites": sites_text,
-    }
-    needed = {name: max((cell_len(text(row)) for row in rows), default=0) for name, text in texts.items()}
-    needed = {name: max(length, cell_len(name)) for name, length in needed.items() if length} | {"bar": LEAST_BAR}
+    cells = [_cells(row, shows_part=parts) for row in rows]
+    needed = {name: max((cell_len(each[name]) for each in cells), default=0) for name in TITLES}
+    needed = {name: max(length, cell_len(TITLES[name])) for name, length in needed.items() if length}
+    needed["bar"] = LEAST_BAR
     if all(row.is_exact for row in rows):
-        needed.pop(INTERVAL, None)
+        needed.pop("interval", None)
     for name in ("host", "peers"):
         needed[name] = max(needed.get(name, 0), before.widths.get(name, 0), LEAST_ADDRESS if name == "host" else 5)
     room = width - MARK - GAP - needed["peers"]
@@ -191,9 +172,9 @@ def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> 
         room = width - MARK
     needed["host"] = min(needed["host"], max(room, 1))
     least = {name: min(length, LEAST.get(name, length)) for name, length in needed.items()}
-    is_short = INTERVAL in least and _total(least) > width
+    is_short = "interval" in least and _total(least) > width
     if is_short:
-        least[INTERVAL] = max((cell_len(short_interval(row)) for row in rows), default=0)
+        least["interval"] = max((cell_len(short_interval(row)) for row in rows), default=0)
     for name in reversed(WORTH):
         if _total(least) > width:
             least.pop(name, None)
@@ -213,7 +194,7 @@ def header_line(layout: Layout, order: str) -> Text:
     """Return the names of the columns; the one that rows are sorted by is marked."""
     line = Text(" " * MARK)
     for place, (name, width) in enumerate(layout.widths.items()):
-        title = {"bar": "", INTERVAL: SHORT if layout.is_short else INTERVAL}.get(name, name)
+        title = HOST_COLUMNS[name].short if name == "interval" and layout.is_short else TITLES.get(name, "")
         line.append(" " * GAP if place else "")
         _append(line, cut(title, width), width, name, f"{BOLD} underline" if name == order else DIM)
     return line
@@ -221,14 +202,10 @@ def header_line(layout: Layout, order: str) -> Text:
 
 def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
     """Return the line of a host. The chosen one is marked, and one with an alert, with or without colours."""
-    texts = {
-        "host": _host(row, layout.shows_part),
-        "name": row.name,
-        "peers": peers_text(row),
-        INTERVAL: short_interval(row) if layout.is_short else interval_text(row),
-        "pattern": row.pattern,
-        "sites": sites_text(row, layout.widths.get("sites")),
-    }
+    texts = _cells(row, shows_part=layout.shows_part)
+    texts["sites"] = sites_text(row, layout.widths.get("sites"))
+    if layout.is_short:
+        texts["interval"] = short_interval(row)
     line = Text().append("▸" if is_chosen else " ", BOLD).append("!" if has_alert else " ", WARNING)
     for place, (name, width) in enumerate(layout.widths.items()):
         line.append(" " * GAP if place else "")
@@ -240,33 +217,31 @@ def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool 
     return line
 
 
+def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
+    """Return what the columns of a host say."""
+    return {
+        "host": f"{row.host} {row.side} {row.direction}" if shows_part else row.host,
+        "name": row.name,
+        "peers": peers_text(row.row),
+        "interval": interval_text(row.row),
+        "pattern": row.pattern,
+        "sites": sites_text(row),
+    }
+
+
 def _style(column: str, *, is_chosen: bool) -> str:
     if column == "host":
         return "bold reverse" if is_chosen else BOLD
-    return {INTERVAL: DIM, "name": "", "sites": DIM}.get(column, "")
+    return {"interval": DIM, "name": "", "sites": DIM}.get(column, "")
 
 
 def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
     """Append a cell. The space around it has no style, unless the whole cell is highlighted."""
     space = " " * (width - cell_len(text))
-    if column in RIGHT:
+    if column in HOST_COLUMNS and HOST_COLUMNS[column].is_number:
         line.append(space).append(text, style)
     else:
         line.append(text, style).append(space, style if "reverse" in style else "")
-
-
-def _host(row: HostRow, shows_part: bool) -> str:
-    return f"{row.host} {row.side} {row.direction}" if shows_part else row.host
-
-
-def peers_text(row: HostRow) -> str:
-    """Return the number of peers; of a saturated host the least that it may have."""
-    return at_least(row.peers, row.low)
-
-
-def interval_text(row: HostRow) -> str:
-    """Return the interval of the number."""
-    return interval_words(row.low, row.high, is_exact=row.is_exact)
 
 
 def short_interval(row: HostRow) -> str:

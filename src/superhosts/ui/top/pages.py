@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.pairs import Window
 from superhosts.core.text import at_least, counted, printable, short_count
 from superhosts.core.times import shown_time, shows_local, window_cell
@@ -21,7 +22,7 @@ from superhosts.core.units import SECOND, format_size
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.ui.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, cut, highest, placed, sparkline
 from superhosts.ui.top.feed import Json, Snapshot, Span, span_of
-from superhosts.ui.top.hosts import HostRow, host_rows, interval_text, peers_text
+from superhosts.ui.top.hosts import HostRow, host_rows
 
 MOST_DRAWN = 40  # windows in the line of windows
 LEAST_TITLE = 8  # cells
@@ -238,8 +239,8 @@ def _numbers(row: HostRow | None) -> Iterator[Text]:
         yield Text("not reported in the newest window", DIM)
         yield Text()
         return
-    line = Text().append(peers_text(row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
-    interval = interval_text(row)
+    line = Text().append(peers_text(row.row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
+    interval = interval_text(row.row)
     line.append(f"   {interval if row.is_exact or row.high is None else f'95 % interval {interval}'}", DIM)
     if row.side:
         line.append(f"   {row.side}, {row.direction}", DIM)
@@ -309,7 +310,11 @@ def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
         row for row in rows if chosen is not None and (row.side, row.direction) != (chosen.side, chosen.direction)
     ]
     for row in others:
-        yield Text().append(f"{row.side}, {row.direction}  ", DIM).append(f"{peers_text(row)}   {interval_text(row)}")
+        yield (
+            Text()
+            .append(f"{row.side}, {row.direction}  ", DIM)
+            .append(f"{peers_text(row.row)}   {interval_text(row.row)}")
+        )
     if others:
         yield Text()
 

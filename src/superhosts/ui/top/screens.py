@@ -1,4 +1,7 @@
-"""The screens behind the hosts: one host, alerts, sites. Each asks for what it shows, again after each change."""
+"""Widgets, dialogs, and the screens behind the hosts: one host, alerts, sites.
+
+Each screen asks for what it shows in threads, again after each change: no screen waits for an answer.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +42,15 @@ from superhosts.ui.top.pages import (
     site_items,
 )
 
-# Widgets: a list of lines with a cursor that stays on its line when others come and go, and single lines.
-#
-# Lines are drawn when they are visible, and the terminal gets only what has changed: nothing flickers, and ten thousand
-# hosts cost no more than a screenful.
-
-
 Draw = Callable[[int, bool], Text]  # the line at a place, and whether the cursor is on it
 
 
 class Grid(ScrollView, can_focus=True):
-    """A list of lines, one of which is chosen."""
+    """A list of lines with a cursor that stays on its line when others come and go.
+
+    Lines are drawn when they are visible, and the terminal gets only what has changed: nothing flickers, and ten
+    thousand hosts cost no more than a screenful.
+    """
 
     DEFAULT_CSS = """
     Grid { height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; }
@@ -160,9 +161,6 @@ class Line(Widget):
             self.refresh()
 
 
-# Questions to a feed, in threads: the screen never waits for an answer.
-
-
 Found = TypeVar("Found")
 
 
@@ -190,9 +188,6 @@ async def in_thread(ask: Callable[[], Found]) -> Found:
 
     threading.Thread(target=run, name="question", daemon=True).start()
     return await future
-
-
-# Boxes above a screen: the question before a host is muted, and the list of keys.
 
 
 KEYS = (

@@ -24,11 +24,6 @@ from superhosts.errors import UsageError
 from superhosts.ui.folder import BusyError, Question
 from superhosts.ui.view import View
 
-# Threads that answer questions for an event loop. They are daemons: a question that runs keeps no program from ending.
-#
-# (The threads of a ThreadPoolExecutor are joined when Python exits, whether anybody still wants their answers or not.)
-
-
 Found = TypeVar("Found")
 
 
@@ -38,7 +33,11 @@ class _Job(NamedTuple):
 
 
 class Workers:
-    """Some threads with one queue. Only `close` may be called by other threads than that of the event loop."""
+    """Some threads with one queue. Only `close` may be called by other threads than that of the event loop.
+
+    They are daemons, so that a question that runs keeps no program from ending: the threads of a ThreadPoolExecutor
+    are joined when Python exits, whether anybody still wants their answers or not.
+    """
 
     def __init__(self, threads: int, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

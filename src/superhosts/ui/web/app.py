@@ -28,9 +28,6 @@ from superhosts.ui.folder import BusyError
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.answers import Answers, Content
 
-# Wakes the event streams of viewers when something has changed.
-
-
 MOST_VIEWERS = 256  # event streams at the same time
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
 LEAST_PAUSE = 0.5  # seconds between two events of a stream
@@ -103,9 +100,6 @@ class Changes:
         return f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
 
 
-# The files of the page, read once. No path of a request ever becomes a path of a file.
-
-
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -138,7 +132,7 @@ class Page(NamedTuple):
 
 
 def read_pages() -> dict[str, Page]:
-    """Return all files by their names."""
+    """Return the files of the page by their names, read once: no path of a request ever becomes a path of a file."""
     found = {}
     for name, file in _walk(files("superhosts.ui.web") / "static", ""):
         kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
