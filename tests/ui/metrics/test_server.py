@@ -134,7 +134,6 @@ def test_a_client_that_does_not_read_is_left(hasty: Server) -> None:
         assert is_fine(hasty)
 
 
-@pytest.mark.slow
 def test_clients_that_go_away_do_no_harm(server: Server) -> None:
     for request in (b"", b"GET", b"GET /long HTTP/1.1\r\n\r\n"):
         for _ in range(3 * THREADS):
