@@ -27,7 +27,6 @@ def is_name(text: str) -> bool:
 
 
 def is_file_name(text: str) -> bool:
-    """Return True if this name may be part of the name of a saved sketch."""
     return bool(text) and not set(text) & set("/\\\0")
 
 

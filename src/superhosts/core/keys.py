@@ -103,7 +103,6 @@ def keys_at_hand(key: bytes | str | None) -> Iterator[ChosenKey]:
 
 
 def own_path() -> Path | None:
-    """Return the file of the user's own key; None if the user has no home folder."""
     given = os.environ.get("XDG_CONFIG_HOME", "")
     try:
         folder = Path(given) if Path(given).is_absolute() else Path.home() / ".config"

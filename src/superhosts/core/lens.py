@@ -86,7 +86,6 @@ PLAIN_LENS = Lens()
 
 
 def protocol_name(number: int) -> str:
-    """Return the name of a protocol, or its number as text."""
     return _NAMES.get(number, str(number))
 
 
@@ -127,7 +126,6 @@ def _service(word: str) -> str:
 
 
 def _ranges(numbers: list[int]) -> list[str]:
-    """Return ascending numbers as numbers and ranges."""
     found: list[list[int]] = []
     for number in numbers:
         if found and found[-1][1] == number - 1:

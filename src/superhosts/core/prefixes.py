@@ -100,7 +100,6 @@ def _halves(numbers: list[int]) -> Words:
 
 @compiled
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
-    """Return for every address 1 if the table contains it, else 0."""
     out = np.empty(len(addresses), np.uint8)
     mark_inside(addresses, table, out)
     return out
@@ -258,6 +257,5 @@ def _leading(addresses: Addresses) -> list[int]:
 
 
 def is_private(prefix: str) -> bool:
-    """Return True if the word `private` includes a prefix."""
     network = ipaddress.ip_network(prefix)
     return any(network.version == each.version and network.subnet_of(each) for each in PRIVATE_NETWORKS)  # type: ignore[arg-type]

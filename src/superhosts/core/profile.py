@@ -54,7 +54,6 @@ class Durations:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the work of a `with` block, unless it fails."""
         begun = time.perf_counter()
         yield
         self.add(time.perf_counter() - begun)
@@ -123,7 +122,6 @@ class Profile:
         return stages[stage].cpu / work if work else 0.0
 
     def bottleneck(self) -> str | None:
-        """Return the stage that was most of the work."""
         stages = {name: spent.cpu for name, spent in self.stages().items() if name != WAITING}
         return max(stages, key=lambda name: stages[name], default=None)
 
@@ -205,7 +203,6 @@ class Stopwatch:
         self._mine = threading.local()
 
     def measured(self, stage: str) -> Work:
-        """Return a context that adds its time to a stage of the calling thread."""
         return _MeasuredWork(self, stage)
 
     def add_start(self, seconds: float) -> None:

@@ -58,7 +58,6 @@ _SUFFIX = 33  # bytes of # and the digits
 
 
 def text_key(secret: bytes) -> TextKey:
-    """Derive the key of the hash from the secret of a detector."""
     digest = hashlib.blake2b(secret, person=b"superhosts text", digest_size=16).digest()
     return np.uint64(int.from_bytes(digest[:8], "little")), np.uint64(int.from_bytes(digest[8:], "little"))
 
@@ -180,7 +179,6 @@ def _escaped(raw: bytes) -> str:
 
 
 def beginning_of(shown: str) -> str:
-    """Return the beginning of the name in what `shown_name` returned for one that is shortened."""
     return shown[: -_SUFFIX - 1]
 
 

@@ -128,13 +128,22 @@ WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
-def compiled(function: Function) -> Function:
-    """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
+def compiled(function: Function, *, counts: bool = True) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk.
+
+    Without `counts`, it does not count references to its arrays: only for functions that make no arrays.
+    """
+    options = {} if counts else {"_nrt": False}  # Otherwise a function does what the one does that calls it.
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         dispatcher.__class__ = _Caller
     return cast(Function, dispatcher)
+
+
+def inlined(function: Function) -> Function:
+    """Let numba put `function` into compiled functions that call it, before LLVM sees either."""
+    return cast(Function, numba.njit(inline="always", error_model="numpy")(function))
 
 
 def jit_disabled() -> bool:
@@ -257,7 +266,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
 
     def holds_any(self) -> bool:
-        """Return True if the function has usable machine code on disk, for any types of its arguments."""
         return self._impl is not None and self._cache_file.holds_any()
 
     def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
@@ -307,7 +315,6 @@ class _Files:
             path.unlink(missing_ok=True)
 
     def holds_any(self) -> bool:
-        """Return True if any of the files has the stamp of the function."""
         stamp = stamp_of(self.dispatcher)
         return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
 

@@ -70,7 +70,6 @@ def _limit_files(proc: Path) -> list[Path]:
 
 
 def _groups(proc: Path) -> dict[str, str]:
-    """Return the process's group in each kind of cgroup hierarchy that limits memory."""
     groups = {}
     for line in _lines(proc / "cgroup"):
         number, controllers, path = (*line.split(":", 2), "", "")[:3]

@@ -84,10 +84,9 @@ from superhosts.sources.frames.columns import (
 from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
 from superhosts.sources.input import MOST_HEAD, FileSource, Input, Stream
 from superhosts.sources.pcap import LARGEST, Pcap
-from superhosts.sources.pcapng import Pcapng
-from superhosts.sources.pcapng_walk import LARGEST_BLOCK
-from superhosts.sources.piece_loop import ROOM_BYTES, Loop
+from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
+from superhosts.sources.walk import ROOM_BYTES, Loop
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -121,7 +120,7 @@ class Format(Protocol):
 
     @property
     def read_piece(self) -> Loop:
-        """The compiled loop that reads a piece of a file (piece_loop.py)."""
+        """The compiled loop that reads a piece of a file (walk.py)."""
 
 
 def format_of(head: bytes) -> Format | None:

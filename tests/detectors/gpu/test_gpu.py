@@ -275,7 +275,7 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     for cube in (on_cpu, on_gpu):
         cube.update(hosts, peers)
     sizes = []
-    for threshold in range(20, 140, 10):
+    for threshold in range(20, 80, 5):
         found = candidates(on_cpu, threshold)
         assert candidates(on_gpu, threshold) == found
         sizes.append(len(found))

@@ -112,7 +112,6 @@ def count_of(values: Values) -> int:
 
 
 def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
-    """Return which rows are null in neither column; None: all are not."""
     if left is None or right is None:
         return right if left is None else left
     return np.asarray(left & right)

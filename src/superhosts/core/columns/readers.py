@@ -271,7 +271,6 @@ def _values(array: Any, dtype: Any) -> NDArray[Any]:
 
 
 def _packed(array: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an Arrow array of fixed size, a row each."""
     width, data = array.type.byte_width, array.buffers()[1]
     if not len(array):
         return np.empty((0, width), np.uint8)
@@ -413,7 +412,6 @@ def _from_capsule(data: Any, name: str) -> Column:
 
 
 def _whole(data: Any, name: str) -> Column:
-    """Return a stream of Arrow arrays as one column."""
     arrow = import_arrow("reading Arrow columns")
     with converting(name, data):
         pieces = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
@@ -469,7 +467,6 @@ def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple
 
 
 def _batches(table: Any, host: str, peer: str) -> Any:
-    """Return record batches of Arrow that have both columns."""
     arrow = import_arrow("reading tables")
     names = list(dict.fromkeys((host, peer)))
     known = _column_names(table)
@@ -503,7 +500,6 @@ def _batches(table: Any, host: str, peer: str) -> Any:
 
 
 def _check(known: Sequence[Any], host: str, peer: str) -> None:
-    """Raise UsageError if a table does not have both columns."""
     for argument, name in (("host", host), ("peer", peer)):
         if name not in known:
             raise UsageError(f"{argument}={name!r}: the table has no such column; it has {', '.join(map(str, known))}")

@@ -49,11 +49,6 @@ class ArrayShape(NamedTuple):
     sides: tuple[Side, ...]
     dtype: str = "<u8"
 
-    @property
-    def follows_traffic(self) -> bool:
-        """True if the array grows with the traffic, so that the geometry does not determine its length."""
-        return None in self.sides
-
     def fits(self, sides: Sequence[int]) -> bool:
         """Return True if an array with these sides has this shape."""
         return len(sides) == len(self.sides) and all(map(_fits, sides, self.sides))

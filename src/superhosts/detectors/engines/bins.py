@@ -289,7 +289,6 @@ def narrow_batches(batches: Batches, key_bits: int) -> Batches:
 
 
 def _as_rows(column: Addresses) -> Words:
-    """Return addresses as rows of one or two 64-bit words."""
     return np.ascontiguousarray(column, np.uint64).reshape(len(column), -1)
 
 
@@ -363,7 +362,6 @@ class Bins:
         return (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
 
     def _add(self, width: int, batches: Batches, drain: Callable[[], None]) -> None:
-        """Append batches whose entries have `width` words."""
         left = sum(len(hosts) for hosts, _ in batches)
         if width != self.width:
             if self.width:
@@ -460,7 +458,6 @@ class Bins:
         return chunks[order], sizes[order]
 
     def done(self) -> None:
-        """Empty the bins after all entries have been written."""
         self.pending = 0
         _open_first_chunks(self.pool, self.chunks)
 

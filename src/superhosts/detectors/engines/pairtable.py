@@ -89,7 +89,6 @@ def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> T
 
 
 def copy_table(table: Table) -> Table:
-    """Return a table with the same pairs in other memory."""
     slots = _zeros(len(table.slots))
     slots[:] = table.slots
     return table._replace(slots=slots, address=slots.ctypes.data)
@@ -346,7 +345,6 @@ class Tables(NamedTuple):
         return cls(none[0], none[1], none[2], np.arange(bins))
 
     def put(self, table: Table) -> None:
-        """Note the place of a table, among those of all bins."""
         self.addresses[table.bin], self.sizes[table.bin], self.widths[table.bin] = (
             table.address,
             table.size,
@@ -442,7 +440,6 @@ def fill(tables: Tables, edges: Numbers, portion: Portion, key: Key, counts: Num
 
 @compiled
 def _clear(tables: Tables, number: int) -> None:
-    """Make all slots of a table empty."""
     address, width = tables.addresses[number], tables.widths[number]
     empty = np.int64(tables.bins[number] == 0)
     for slot in range(address, address + 8 * width * tables.sizes[number], 8 * width):
@@ -456,7 +453,6 @@ def _clear(tables: Tables, number: int) -> None:
 
 @compiled
 def _copy(into: Tables, mine: Tables, number: int) -> None:
-    """Copy a table to one of the same size and width."""
     address, source = into.addresses[number], mine.addresses[number]
     for offset in range(0, 8 * mine.widths[number] * mine.sizes[number], 8):
         set_number(address + offset, number_at(source + offset))
@@ -694,7 +690,6 @@ def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally, m
 
 @compiled
 def _twice(tally: Tally, multiplier: Any) -> Tally:
-    """Return a tally twice as large with the same content."""
     hosts, counts = tally
     larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
     shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1

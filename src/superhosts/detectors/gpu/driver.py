@@ -168,7 +168,6 @@ class Stream:
         return Stream(waits_for_default=False)
 
     def synchronize(self) -> None:
-        """Wait until all work of the stream is done."""
         call("cuStreamSynchronize", self.handle)
 
     def start_recording(self) -> None:
@@ -190,12 +189,10 @@ class Recording:
         _release_with(self, "cuGraphExecDestroy", self._runnable)
 
     def launch(self, stream: Stream) -> None:
-        """Start the recorded work on a stream."""
         call("cuGraphLaunch", self._runnable, stream.handle)
 
 
 def wait_for(stream: int) -> None:
-    """Wait until all work of somebody else's stream is done."""
     call("cuStreamSynchronize", stream)
 
 
@@ -238,7 +235,6 @@ class DeviceArray:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> DeviceArray:
-        """Return a view of adjacent rows."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("views of a GPU's arrays have no gaps")
@@ -246,11 +242,9 @@ class DeviceArray:
         return DeviceArray(self._owner, self.address + start * self.strides[0], shape, self.dtype)
 
     def view(self, dtype: Any) -> DeviceArray:
-        """Return a view of the same bytes as one dimension of another type."""
         return DeviceArray(self._owner, self.address, (self.nbytes // np.dtype(dtype).itemsize,), dtype)
 
     def reshape(self, shape: tuple[int, ...]) -> DeviceArray:
-        """Return a view of the same items in another shape."""
         return DeviceArray(self._owner, self.address, shape, self.dtype)
 
     def copy_to_device(self, source: NDArray[Any], stream: int = 0) -> None:
@@ -280,7 +274,6 @@ class DeviceArray:
 
 
 def allocate(shape: int | tuple[int, ...], dtype: Any) -> DeviceArray:
-    """Return an array in the memory of the current GPU, with any content."""
     shape = (shape,) if isinstance(shape, int) else shape
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     memory = Allocation(size)

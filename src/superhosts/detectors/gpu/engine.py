@@ -202,7 +202,6 @@ class CudaEngine(Engine):
         return kernels.make_read(self.geometry.words)
 
     def _send(self, arrays: Arrays, memory: Any) -> None:
-        """Copy the arrays of a sketch to the GPU, in the layout of its memory."""
         total, start = sum(arrays[name].size for name in self.names), 0
         if total != len(memory):
             raise ValueError(f"the arrays have {total} words, but the sketch has {len(memory)}")
@@ -331,7 +330,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of all arrays."""
         self.flush()
         bits: Words = self.words.copy_to_host()
         return {"bits": bits.reshape(self.geometry.total_columns, self.geometry.words)}

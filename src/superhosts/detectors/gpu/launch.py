@@ -310,7 +310,6 @@ class Replay:
         self._ran = False
 
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
-        """Run the sequence and wait until it is done."""
         # The first run compiles and loads the kernels, which cannot be recorded; the simulator records nothing.
         if isinstance(self._stream, SimulatedStream) or not self._ran:
             sequence(self._stream)
@@ -336,7 +335,6 @@ class Replay:
 
 
 def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Return an array on the current GPU, with any content."""
     return import_cuda().device_array(shape, dtype) if simulated() else driver.allocate(shape, dtype)
 
 
@@ -380,7 +378,6 @@ def has_own_stream(column: Any) -> bool:
 
 
 def gpu_of(column: Any) -> int:
-    """Return the number of the GPU whose memory has the array."""
     if simulated() or gpu_count() == 1:
         return 0
     return driver.gpu_at(column.__cuda_array_interface__["data"][0])

@@ -174,7 +174,6 @@ def _has_own_port(summary: Summary) -> bool:
 
 
 def _collects(summary: Summary) -> bool:
-    """Return True if most peers send to a service that never answers."""
     return summary.at(COLLECTING, host=True).low >= MOST
 
 
@@ -407,7 +406,6 @@ NAMES: Final = (*dict.fromkeys(pattern.name for pattern in PATTERNS), UNKNOWN)
 
 
 def judge(summary: Summary) -> Verdict:
-    """Return the pattern of the first rule that holds."""
     if summary.pairs < LEAST_PAIRS:
         return Verdict(None, f"only {counted(summary.pairs, 'pair')} of it in the sample", summary)
     for pattern in PATTERNS:
@@ -427,7 +425,6 @@ class Judge:
         self._summaries: dict[int, Summaries] = evidence.summaries
 
     def verdict(self, host: Host, part: Part) -> Verdict:
-        """Return what the pairs of a host look like."""
         address = without_port(str(host))
         network = ipaddress.ip_network(address)
         if network.version not in self._summaries:

@@ -62,7 +62,6 @@ def smallest(hashes: NDArray[np.uint64], count: int) -> int:
 
 
 def sorted_rows(rows: Rows, size: int) -> Rows:
-    """Return the rows with the smallest hashes, at most `size`, in their order."""
     return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[:size]])
 
 

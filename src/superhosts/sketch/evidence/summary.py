@@ -188,7 +188,6 @@ class Summaries:
         self._connections = _has(low | high, CONNECTED) & _has(low | high, SYN << FLAGS_AT)
 
     def of(self, host: Network, part: Part) -> Summary:
-        """Return the summary of a host, which is an address or a prefix, in a part."""
         rows, at_higher = self._pairs_of(host)
         peers = self._ends[np.where(at_higher, rows, rows + self._count)]
         mine, theirs = _halves(self._rows[rows, DEEDS], at_higher)
@@ -336,7 +335,6 @@ def _service(word: int, at_host: bool) -> Service:
 
 
 def _halves(deeds: Words, at_higher: Bools) -> tuple[Words, Words]:
-    """Return what the host has sent, and what its peers have."""
     low, high = deeds & np.uint64((1 << HIGH_END) - 1), deeds >> np.uint64(HIGH_END)
     return np.where(at_higher, high, low), np.where(at_higher, low, high)
 

@@ -51,6 +51,7 @@ from superhosts.sources.livecapture.ring import (
     RETIRE,
     SIOCGIFFLAGS,
     SIOCGIFHWADDR,
+    Cursor,
     Fanout,
     Layout,
     Ring,
@@ -371,7 +372,7 @@ class LiveSource(Source):
     def _walk(self, ring: np.ndarray, words: np.ndarray, layout: Layout) -> None:
         assert self._columns is not None
         start_walk(self._tally, BLOCK_PACKETS)
-        walk_ring(ring, words, layout, self._place, self._tally, self._columns)
+        walk_ring(ring, Cursor(words, self._place, layout), self._tally, self._columns)
 
     def _note_drops(self, ring: Ring) -> None:
         drops, self._place[DAMAGED] = ring.dropped() + int(self._place[DAMAGED]), 0

@@ -113,7 +113,6 @@ def is_text(head: bytes) -> bool:
 
 
 def _first_lines(head: bytes) -> list[str]:
-    """Return the first lines that are no comments."""
     lines = (line.strip(b"\r") for line in head.removeprefix(MARK).split(b"\n"))
     found = [line.decode("utf-8", "replace") for line in lines if line.strip() and not line.startswith(b"#")]
     return found[: 1 + BANNER_LINES]
@@ -143,7 +142,6 @@ def table_format(name: str | None, head: bytes) -> TableFormat | None:
 
 
 def check_format(name: str) -> None:
-    """Raise UsageError for a name that no format has."""
     names = [format.name for format in FORMATS]
     if name not in names:
         raise UsageError(f"{setting('format', name)}: no such format; use {', '.join(names)}")

@@ -203,7 +203,6 @@ def _words(bad: BadRow) -> str:
 
 
 def _no_times(count: int) -> Times:
-    """Return times that are all the epoch, in no memory."""
     return np.broadcast_to(np.int64(0), (count,))
 
 
