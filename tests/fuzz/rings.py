@@ -22,7 +22,7 @@ from superhosts.sources.frames.columns import (
     new_columns,
     start_walk,
 )
-from superhosts.sources.livecapture.ring import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Layout, walk_ring
+from superhosts.sources.livecapture.ring import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Cursor, Layout, walk_ring
 
 SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
 _EDGES = tuple(SIZE - distance for distance in (0, 1, 14, 34, 47, 48, 60, 66, 67, 68, 69, 80, 114, 128))
@@ -64,7 +64,7 @@ def walked(data: bytes, cooked: bool, limit: int) -> r.Reading:
     layout = Layout(SIZE, len(data) // SIZE, int(cooked))
     while True:
         start_walk(tally, limit)
-        walk_ring(words.view(np.uint8), words, layout, place, tally, columns)
+        walk_ring(words.view(np.uint8), Cursor(words, place, layout), tally, columns)
         counts = tally.tolist()
         ends = zip(columns.src4.tolist(), columns.dst4.tolist(), columns.time4.tolist(), strict=True)
         found.ipv4 += list(ends)[: counts[IPV4]]

@@ -129,7 +129,7 @@ def test_changed_bytes_give_packets_or_a_named_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_read_outside_a_block(tmp_path: Path) -> None:
-    """The same, compiled with a check of every index."""
+    """The same, compiled with a check of every index; `make fuzz` keeps such code in the same folder."""
     program = (
         "import sys; from pathlib import Path; import test_capture_damage as damage;"
         "folder = Path(sys.argv[1]); damage.short_frames(folder); damage.fuzz(folder, 400); print('checked')"
@@ -137,7 +137,12 @@ def test_nothing_is_read_outside_a_block(tmp_path: Path) -> None:
     path = os.pathsep.join(
         [str(Path(__file__).parent), str(TESTS), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     )
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
+    environment = {
+        **os.environ,
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(ROOT / ".fuzz-cache"),
+        "PYTHONPATH": path,
+    }
     result = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=240
     )

@@ -128,13 +128,22 @@ WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
-def compiled(function: Function) -> Function:
-    """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
+def compiled(function: Function, *, counts: bool = True) -> Function:
+    """Compile `function` with numba when it is first called; keep the result on disk.
+
+    Without `counts`, it does not count references to its arrays: only for functions that make no arrays.
+    """
+    options = {} if counts else {"_nrt": False}  # Otherwise a function does what the one does that calls it.
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         dispatcher.__class__ = _Caller
     return cast(Function, dispatcher)
+
+
+def inlined(function: Function) -> Function:
+    """Let numba put `function` into compiled functions that call it, before LLVM sees either."""
+    return cast(Function, numba.njit(inline="always", error_model="numpy")(function))
 
 
 def jit_disabled() -> bool:

@@ -10,58 +10,21 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from superhosts.core.pairs import SKIPPED
 from superhosts.core.units import SECOND
-from superhosts.jit.cache import compiled
-from superhosts.sources.frames.columns import (
-    DETAILS,
-    EARLIEST4,
-    EARLIEST6,
-    IPV4,
-    IPV6,
-    LATEST4,
-    LATEST6,
-    LIMIT,
-    PACKETS,
-    POSITION,
-    SAMPLED,
-    STOP,
-    TIME,
-    WANTS,
-    Columns,
-    Tally,
-    is_sampled,
-    sampled_of,
-)
-from superhosts.sources.frames.headers import (
-    QUICK_BYTES,
-    find_headers,
-    glance,
-    is_ipv4,
-    is_usual,
-    is_whole,
-    peek,
-    put_ipv4,
-    put_ipv6,
-    type_end,
-)
+from superhosts.jit.cache import compiled, inlined
+from superhosts.sources.frames.columns import POSITION, WANTS, Columns, Tally
+from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
     ETHERNET,
-    MOST_SUBFRAMES,
     UNSUPPORTED,
     Bytes,
-    byte,
-    half,
-    ip_header,
     is_wrapped,
     link_of,
     little,
     swapped,
     unsupported,
 )
-from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, Walk, piece_loop
+from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, State, make_walk, piece_loop
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
@@ -69,8 +32,7 @@ LARGEST = 64 * 1024 * 1024  # whatever the header says
 
 _WEEKS = 1 << 21  # seconds by which times of records that follow each other may differ
 
-# Why a walk stopped
-_MORE, _TOO_LARGE = range(2)
+_TOO_LARGE = 1  # why a walk stopped
 
 # magic number: bytes of a record header, nanoseconds in a unit of its second field
 _MAGIC = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
@@ -86,132 +48,40 @@ class Records(NamedTuple):
     largest: int  # more captured bytes than this are damage
 
 
-def _make_walk(rich: bool) -> Walk:
-    """Return the compiled walk over records.
-
-    The rich one reads whatever is wanted and every kind of link; the other one reads addresses on links with simple
-    headers, which takes a third of the time to compile. Both are one text: the compiler knows `rich`.
-    """
-
-    def walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int:
-        """Read the whole records of a block, at most as many as the tally allows; return why it stopped."""
-        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-        at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], _MORE
-        time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
-        earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
-        header_bytes, unit, largest = records.header, records.unit, records.largest
-        last = min(tally[STOP] - 1, size - header_bytes)  # where the last record can start
-        wants, sampled = tally[WANTS], sampled_of(tally)
-        quick = records.link == ETHERNET and not records.swap
-        while packets < limit and at <= last:
-            if quick and not wants:  # a run of usual records
-                before, most = ipv4, ipv4 + limit - packets
-                while ipv4 < most and at <= last:
-                    captured = little(block, at + 8)
-                    start = at + header_bytes
-                    end = start + captured
-                    if captured < QUICK_BYTES or captured > largest or end > size or not is_usual(block, start):
-                        break
-                    time = little(block, at) * SECOND + little(block, at + 4) * unit
-                    put_ipv4(block, start + 14, ipv4, src4, dst4)
-                    time4[np.uint64(ipv4)] = time
-                    earliest4, latest4 = min(earliest4, time), max(latest4, time)
-                    ipv4 += 1
-                    at = end
-                packets += ipv4 - before
-                if packets >= limit or at > last:
-                    break
-            if rich and quick and wants:  # a run of usual records that are no tunnels
-                before, most = ipv4, ipv4 + limit - packets
-                while ipv4 < most and at <= last:
-                    captured = little(block, at + 8)
-                    start = at + header_bytes
-                    end = start + captured
-                    if captured < QUICK_BYTES or captured > largest or end > size or not is_usual(block, start):
-                        break
-                    time, row = little(block, at) * SECOND + little(block, at + 4) * unit, np.uint64(ipv4)
-                    put_ipv4(block, start + 14, ipv4, src4, dst4)
-                    details = SKIPPED
-                    if not wants & SAMPLED or is_sampled(src4[row], dst4[row], time, sampled):
-                        protocol, first, flags, left = peek(block, start + 14, end, 4)
-                        details = glance(protocol, first, flags, left, wants)
-                        if not details:
-                            break
-                    time4[row] = time
-                    if rich and wants & DETAILS:
-                        details4[np.uint64(ipv4)] = details
-                    earliest4, latest4 = min(earliest4, time), max(latest4, time)
-                    ipv4 += 1
-                    at = end
-                packets += ipv4 - before
-                if packets >= limit or at > last:
-                    break
-            seconds, units, captured = little(block, at), little(block, at + 4), little(block, at + 8)
-            if records.swap:
-                seconds, units, captured = swapped(seconds), swapped(units), swapped(captured)
-            if captured > largest:
-                reason = _TOO_LARGE
-                break
-            start = at + header_bytes
-            end = start + captured
-            if end > size:
-                break
-            time = seconds * SECOND + units * unit
-            header = details = second = second_details = following = parts = 0
-            if records.link == ETHERNET and end - start >= QUICK_BYTES:
-                header = start + type_end(half(block, start + 12))
-                if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
-                    header = 0
-                if rich and header and wants:
-                    protocol, first, flags, left = peek(block, header, end, byte(block, header) >> 4)
-                    details = glance(protocol, first, flags, left, wants)
-                    if not details:
-                        header = 0
-            part, is_simple = records.link, not wants and not is_wrapped(records.link)
-            while True:  # once for each packet of the frame
-                if not header:
-                    if rich:
-                        if is_simple:
-                            header = ip_header(block, start, end, part)
-                        else:
-                            found = find_headers(block, start, end, part, wants)
-                            header, details, second, second_details, following, part = found
-                    else:
-                        header = ip_header(block, start, end, part)
-                if header < 0:
-                    tally[-header] += 1
-                    header = 0
-                while header:
-                    if is_ipv4(block, header):
-                        put_ipv4(block, header, ipv4, src4, dst4)
-                        time4[np.uint64(ipv4)] = time
-                        if rich and wants & DETAILS:
-                            details4[np.uint64(ipv4)] = details
-                        earliest4, latest4 = min(earliest4, time), max(latest4, time)
-                        ipv4 += 1
-                    else:
-                        put_ipv6(block, header, ipv6, src6, dst6)
-                        time6[np.uint64(ipv6)] = time
-                        if rich and wants & DETAILS:
-                            details6[np.uint64(ipv6)] = details
-                        earliest6, latest6 = min(earliest6, time), max(latest6, time)
-                        ipv6 += 1
-                    header, details, second = second, second_details, 0
-                packets += 1
-                parts += 1
-                if not following or parts == MOST_SUBFRAMES:
-                    break
-                start = following
-            at = end
-        tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
-        tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6
-        return reason
-
-    walk.__qualname__ = "walk_rich" if rich else "walk"  # names the file of the machine code
-    return compiled(walk)
+@inlined
+def _begin(records: Records) -> State:
+    is_quick = records.link == ETHERNET and not records.swap
+    return State(records.link, ENDLESS if is_quick else 0, records.header)
 
 
-_walk, _walk_rich = _make_walk(False), _make_walk(True)
+@inlined
+def _usual(block: Bytes, at: int, records: Records, state: State) -> tuple[bool, int, int, int, int]:
+    captured = little(block, at + 8)
+    start = at + records.header
+    end = start + captured
+    if captured < QUICK_BYTES or captured > records.largest or end > len(block) or not is_usual(block, start):
+        return False, 0, 0, 0, 0
+    return True, start, end, end, little(block, at) * SECOND + little(block, at + 4) * records.unit
+
+
+@inlined
+def _record(
+    block: Bytes, at: int, records: Records, state: State, time: int, tally: Tally
+) -> tuple[int, int, int, int, int, State]:
+    seconds, units, captured = little(block, at), little(block, at + 4), little(block, at + 8)
+    if records.swap:
+        seconds, units, captured = swapped(seconds), swapped(units), swapped(captured)
+    start = at + records.header
+    end = start + captured
+    if captured > records.largest:
+        return _TOO_LARGE, 0, 0, 0, time, state
+    if end > len(block):
+        return MORE, 0, 0, 0, time, state
+    return PACKET, start, end, end, seconds * SECOND + units * records.unit, state
+
+
+_walk = make_walk(_begin, _usual, _record, rich=False, name="walk_pcap")
+_walk_rich = make_walk(_begin, _usual, _record, rich=True, name="walk_pcap_rich")
 
 
 @compiled
@@ -247,7 +117,8 @@ def _is_rich(records: Records, tally: Tally) -> bool:
 class Pcap:
     """A classic capture, from its first byte."""
 
-    _read_piece, _read_rich_piece = piece_loop(_guess, _walk), piece_loop(_guess, _walk_rich, "read_rich_piece")
+    _read_piece = piece_loop(_guess, _walk, "read_pcap")
+    _read_rich_piece = piece_loop(_guess, _walk_rich, "read_pcap_rich")
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -264,7 +135,7 @@ class Pcap:
         return int.from_bytes(head[:4], "big") in _MAGIC or int.from_bytes(head[:4], "little") in _MAGIC
 
     def read_piece(self, *arguments: Any) -> int:
-        """Read a piece of a file (piece_loop.py)."""
+        """Read a piece of a file (walk.py)."""
         _, _, records, _, tally, _ = arguments
         return (type(self)._read_rich_piece if _is_rich(records, tally) else type(self)._read_piece)(*arguments)
 
@@ -279,7 +150,7 @@ class Pcap:
             left = len(block) - int(tally[POSITION])
             return unsupported(self._link_type) if left >= self._records.header else None
         walk = _walk_rich if _is_rich(self._records, tally) else _walk
-        if walk(block, self._records, tally, columns) == _MORE:
+        if walk(block, self._records, tally, columns) == MORE:
             return None
         field = int(tally[POSITION]) + 8
         captured = int.from_bytes(block[field : field + 4].tobytes(), "big" if self._records.swap else "little")

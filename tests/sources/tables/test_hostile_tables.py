@@ -71,7 +71,7 @@ def test_bytes_that_were_changed(tmp_path: Path, format: str) -> None:
     else:
         feather.write_feather(table, path, chunksize=250, compression="uncompressed")
     whole = path.read_bytes()
-    for _ in range(150):
+    for _ in range(80):
         changed = bytearray(whole)
         for _ in range(generator.randrange(1, 4)):
             changed[generator.randrange(8, len(whole))] = generator.randrange(256)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def open_port(text: str) -> Source:
-    """Open a port by the name of the input."""
     from superhosts.sources.exports.udp import UdpSource, parse_listening
 
     return UdpSource(text, parse_listening(text))

@@ -213,7 +213,6 @@ class Collector:
             add_records(self.registry.tables.streams, stream, count, layout.OWN_OPTIONS)
 
     def _hold(self, batch: Batch, stream: int, number: int, place: tuple[int, int]) -> None:
-        """Keep a set until its template comes."""
         row = batch.datagrams[self._tally[layout.DATAGRAM]]
         key = self.registry.key_of(stream)
         start, header = int(row[layout.START]), IPFIX_HEADER if key.version == 10 else V9_HEADER
@@ -320,7 +319,6 @@ class Held:
         return sum(map(len, self._sets.values()))
 
     def add(self, key: Key, held: HeldSet) -> None:
-        """Keep a set until its template comes."""
         size = len(held.content) + _BESIDES
         self._sets.setdefault(key, deque()).append(held)
         self._sizes[key] = self._sizes.get(key, 0) + size

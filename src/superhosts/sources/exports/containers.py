@@ -50,7 +50,6 @@ def looks_like_netflow(head: bytes) -> bool:
 
 
 def looks_like_sflow(head: bytes) -> bool:
-    """Return True if bytes begin like a datagram of sFlow v5."""
     if len(head) < 28:
         return False
     version, family = struct.unpack_from("!II", head)

@@ -50,7 +50,6 @@ class ExportFile(FileSource[Stream]):
         self.counters.exports = [{"input": self.name, "sampling": None}]
 
     def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
         self._settings = self._settings._replace(wants=wants)
 
     def _look(self) -> int | None:
@@ -92,7 +91,6 @@ class ExportFile(FileSource[Stream]):
             yield block
 
     def again(self) -> Source:
-        """Return the same file, to be read from its beginning."""
         source = ExportFile(self._input, self._format, self._time, self._pool)
         source._settings = self._settings
         return source
@@ -139,7 +137,6 @@ class ExportFile(FileSource[Stream]):
         raise InputError(f"{text}; {way}", file=self.name)
 
     def _tell(self, collector: Collector) -> None:
-        """Warn of records that nobody can read."""
         status = collector.status(self.name)
         if waiting := status["sets_waiting"] + status["sets_without_template"]:
             way = "give the file that has the templates, too"

@@ -160,7 +160,6 @@ def index_streams(tables: Tables) -> None:
 
 @compiled
 def index_plan(tables: Tables, row: int) -> None:
-    """Write the place of a plan."""
     slots = tables.plan_slots
     mask = np.uint64(len(slots) - 1)
     place = plan_hash(tables.plans[row, OWNER], tables.plans[row, TEMPLATE], tables.secret[0]) & mask

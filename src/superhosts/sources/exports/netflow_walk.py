@@ -51,7 +51,6 @@ _FAR = 4 * 10**9  # seconds; a time beyond them does not fit
 
 @compiled
 def wide(block: Bytes, at: int) -> np.uint64:
-    """Eight bytes in network order."""
     return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
 
 
@@ -145,7 +144,6 @@ def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: 
 
 @compiled
 def details_of(block: Bytes, at: int, plan: Rows) -> int:
-    """Return the details of the record at `at`."""
     value = IS_RECORD
     if plan[layout.IS_BIFLOW]:
         value = IS_CONVERSATION
@@ -325,7 +323,6 @@ _PRIME = np.uint64(0x100000001B3)
 
 @compiled
 def template_hash(block: Bytes, at: int, end: int) -> int:
-    """Return a hash of a template's bytes."""
     value = _OFFSET
     for place in range(at, end):
         value = (value ^ np.uint64(block[np.uint64(place)])) * _PRIME

@@ -114,7 +114,6 @@ class Registry:
         self._plans = 1
 
     def key_of(self, stream: int) -> StreamKey:
-        """Return the key of a stream."""
         high, low, domain = (int(word) for word in self.tables.stream_keys[stream])
         return StreamKey(high << 64 | low, domain >> 32, domain & 0xFFFFFFFF)
 
@@ -184,7 +183,6 @@ class Registry:
             self.samplers.pop(next(iter(self.samplers)))
 
     def row_of(self, key: tuple[int, int]) -> int:
-        """Return the row of a template's plan."""
         return self._rows[key]
 
     def with_rates(self) -> list[int]:
@@ -287,7 +285,6 @@ class Registry:
             self._index_plans()
 
     def _renumber(self, numbers: Rows) -> None:
-        """Take the new numbers of streams."""
         self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
         self._rows = {(int(numbers[stream]), number): row for (stream, number), row in self._rows.items()}
         self._own = Counter(stream for stream, _ in self._rows)
@@ -331,7 +328,6 @@ class Template(NamedTuple):
 
     @property
     def is_option(self) -> bool:
-        """True if its data are options."""
         return self.kind in (1, 3)
 
 
@@ -461,7 +457,6 @@ class TemplateFile:
         self._has_failed = False
 
     def load(self, registry: Registry) -> None:
-        """Let a registry learn what the file has."""
         try:
             content = read_state(self._path, _fits, self._warn)
         except (OutputError, OSError) as error:
@@ -532,7 +527,6 @@ def _templates(record: bytes, kind: int) -> list[Template]:
 
 
 def _fits(content: Any) -> bool:
-    """Return True if a file has what this program writes."""
     try:
         return content["format"] == FORMAT and all(_is_exporter(each) for each in content["exporters"])
     except (TypeError, KeyError, ValueError):

@@ -172,11 +172,9 @@ class UdpSource(Source):
         self.counters.exports = [{"input": name, "sampling": None}]
 
     def choose_time(self, which: str) -> None:
-        """Count records by this time."""
         self._settings = self._settings._replace(time=LIVE_TIME.get(which, which))
 
     def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
         self._settings = self._settings._replace(wants=wants)
 
     def first_time(self) -> int | None:
@@ -186,18 +184,15 @@ class UdpSource(Source):
         return min((batch.span[0] for batch in self._first if len(batch)), default=None)
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the records as they come."""
         if self._first:
             first, self._first = self._first, ()
             yield first
         yield from self._blocks or self._read()
 
     def position(self) -> int:
-        """Bytes of datagrams read so far."""
         return self._bytes
 
     def size(self) -> int | None:
-        """Return None: there is no end."""
         return None
 
     def waits(self) -> bool:
@@ -205,7 +200,6 @@ class UdpSource(Source):
         return self._waits
 
     def stop(self) -> None:
-        """End the reading soon."""
         self._reception.stopped.set()
 
     def leave(self) -> None:
@@ -271,7 +265,6 @@ class UdpSource(Source):
             self.counters.exports = [collector.status(self.name)]
 
     def _receive(self, number: int) -> None:
-        """Receive on one socket until the end."""
         reception, stage, file = self._reception, new_stage(), self._sockets[number].fileno()
         until = math.inf
         while True:
@@ -311,7 +304,6 @@ class Stage(NamedTuple):
 
 
 def new_stage() -> Stage:
-    """Return room for the datagrams of one call."""
     slots, names = np.zeros(STAGED * LONGEST, np.uint8), np.zeros(STAGED * _NAME, np.uint8)
     controls, vectors = np.zeros(STAGED * _CONTROL, np.uint8), np.zeros((STAGED, 2), np.uint64)
     headers = np.zeros((STAGED, _HEADER), np.uint64)

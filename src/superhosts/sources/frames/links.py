@@ -66,6 +66,7 @@ def little_half(block: Bytes, at: int) -> int:
 # How a frame starts, behind the bytes that are skipped. Zero is an unsupported link type.
 UNSUPPORTED, ETHERNET, RAW, NULL, TYPED, LLC, LABELS = 0, 1, 2, 3, 4, 5, 6
 PPP, PPPOE, FRAME_RELAY, FDDI, TOKEN_RING, DOCSIS, NFLOG, PFLOG = 7, 8, 9, 10, 11, 12, 13, 14
+NOTHING = 15  # no IP, whatever the frame holds
 # These are read in two steps: something else is inside, or several packets are.
 WIRELESS, RADIOTAP, PRISM, AVS, PPI, PKTAP, SUBFRAME = 32, 33, 34, 35, 36, 37, 38
 FIRST_WRAPPED = WIRELESS

@@ -30,38 +30,23 @@ from numpy.typing import NDArray
 
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import InputError
-from superhosts.jit.cache import compiled
+from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.frames.columns import (
-    DETAILS,
-    EARLIEST4,
-    EARLIEST6,
-    IPV4,
-    IPV6,
-    LATEST4,
-    LATEST6,
-    LIMIT,
-    NOT_IP,
-    PACKETS,
-    TIME,
-    TRUNCATED,
-    UNSUPPORTED_LINK,
-    WANTS,
-    Columns,
-    Tally,
+from superhosts.sources.frames.columns import Tally
+from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
+from superhosts.sources.frames.links import (
+    ETHERNET,
+    NOTHING,
+    RAW,
+    UNSUPPORTED,
+    Bytes,
+    byte,
+    half,
+    little,
+    little_half,
 )
-from superhosts.sources.frames.headers import (
-    QUICK_BYTES,
-    find_headers,
-    glance,
-    is_ipv4,
-    is_usual,
-    peek,
-    put_ipv4,
-    put_ipv6,
-)
-from superhosts.sources.frames.links import ETHERNET, RAW, Bytes, byte, half, ip_header, little
 from superhosts.sources.livecapture import bpf
+from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, make_walk
 
 # Numbers of linux/if_packet.h: options of packet sockets, and the layout of a TPACKET_V3 ring.
 ETH_P_ALL = 3
@@ -92,9 +77,10 @@ Words = NDArray[np.uint32]
 Place = NDArray[np.int64]
 
 # The slots of a place: where the walk goes on, and what it met.
-BLOCK, AT, LEFT = 0, 1, 2  # the block; the next packet in it, and how many are left; 0 left: the block is not begun
-BLOCKS, TWICE, DAMAGED = 3, 4, 5  # blocks read; packets of `lo` that come again; packets whose numbers make no sense
-PLACE_SLOTS = 6
+BLOCK, LEFT = 0, 1  # the block, and how many packets of it are left; 0: it is not begun
+BLOCKS, TWICE, DAMAGED = 2, 3, 4  # blocks read; packets of `lo` that come again; packets whose numbers make no sense
+PLACE_SLOTS = 5
+NOT_BEGUN = -1
 
 
 class Layout(NamedTuple):
@@ -105,115 +91,121 @@ class Layout(NamedTuple):
     cooked: int  # 1: no frame has its link-layer header
 
 
-@compiled
-def _short(block: Bytes, at: int) -> int:
-    """Two bytes as an unsigned number, least significant first."""
-    return byte(block, at) | byte(block, at + 1) << 8
+class Cursor(NamedTuple):
+    """A ring, and where a walk goes on in it."""
+
+    words: Words  # the bytes of the ring: a status is read and written as a whole
+    place: Place
+    layout: Layout
+
+
+class Progress(NamedTuple):
+    """The state of a walk. `left` packets are unread in a block: NOT_BEGUN, or 0 if it is to be given back."""
+
+    link: int
+    run: int
+    shortest: int
+    block: int
+    left: int
+    cooked: int
+
+
+@inlined
+def _progress(link: int, block: int, left: int, cooked: int) -> Progress:
+    # The last packet of a block is left to `_record`, which looks what follows.
+    return Progress(link, 0 if cooked else max(left - 1, 0), -ENDLESS, block, left, cooked)
+
+
+@inlined
+def _begin(cursor: Cursor) -> Progress:
+    left = cursor.place[LEFT]
+    return _progress(ETHERNET, cursor.place[BLOCK], left if left else NOT_BEGUN, cursor.layout.cooked)
+
+
+@inlined
+def _advance(state: Progress, records: int) -> Progress:
+    return _progress(state.link, state.block, state.left - records, state.cooked)
+
+
+@inlined
+def _usual(ring: Bytes, at: int, cursor: Cursor, state: Progress) -> tuple[bool, int, int, int, int]:
+    last = (state.block + 1) * cursor.layout.block_bytes
+    if at > last - PACKET_HEADER:
+        return False, 0, 0, 0, 0
+    following, captured = little(ring, at + NEXT), little(ring, at + CAPTURED)
+    start = at + little_half(ring, at + MAC)
+    end = start + captured
+    if following < PACKET_HEADER or captured < QUICK_BYTES or end > last:
+        return False, 0, 0, 0, 0
+    if little_half(ring, at + HARDWARE) != ARPHRD_ETHER or not is_usual(ring, start):
+        return False, 0, 0, 0, 0
+    time = little(ring, at + SECONDS) * SECOND + little(ring, at + NANOSECONDS)
+    return True, start, end, at + following, time
 
 
 @compiled
-def _network_header(ring: Bytes, at: int, start: int, end: int) -> int:
-    """Return where the IP header of a packet without a usable link-layer header should be, or minus its counter."""
-    hardware, protocol, header = _short(ring, at + HARDWARE), half(ring, at + PROTOCOL), at + _short(ring, at + NET)
-    if ARPHRD_IEEE80211 <= hardware <= ARPHRD_IEEE80211_RADIOTAP:
-        return -UNSUPPORTED_LINK
-    if protocol != 0x0800 and protocol != 0x86DD:
-        return -NOT_IP
-    if header < start or header > end:
-        return -TRUNCATED
-    return header
+def _give_back(cursor: Cursor, block: int) -> int:
+    """Give a block back to the kernel and return the next one."""
+    fence()
+    cursor.words[np.uint64(block * cursor.layout.block_bytes + BLOCK_STATUS) >> np.uint64(2)] = TO_KERNEL
+    cursor.place[BLOCKS] += 1
+    return block + 1 if block + 1 < cursor.layout.blocks else 0
 
 
-@compiled
-def walk_ring(ring: Bytes, words: Words, layout: Layout, place: Place, tally: Tally, columns: Columns) -> None:
-    """Read the packets of blocks that the kernel has filled, at most as many as the tally allows.
+@inlined
+def _record(
+    ring: Bytes, at: int, cursor: Cursor, state: Progress, time: int, tally: Tally
+) -> tuple[int, int, int, int, int, Progress]:
+    block, left, place = state.block, state.left, cursor.place
+    if not left:
+        block, left = _give_back(cursor, block), NOT_BEGUN
+    first = block * cursor.layout.block_bytes
+    last = first + cursor.layout.block_bytes
+    if left == NOT_BEGUN:
+        if not cursor.words[np.uint64(first + BLOCK_STATUS) >> np.uint64(2)] & np.uint32(TO_USER):
+            return MORE, 0, 0, 0, time, _progress(ETHERNET, block, NOT_BEGUN, state.cooked)
+        fence()
+        left = little(ring, first + BLOCK_PACKETS)
+        at = first + little(ring, first + BLOCK_FIRST)
+    following, captured, frame = 0, 0, -1
+    if left and at <= last - PACKET_HEADER:
+        following, captured = little(ring, at + NEXT), little(ring, at + CAPTURED)
+        frame = at + little_half(ring, at + MAC)
+    end = frame + captured
+    if frame < 0 or end > last:
+        place[DAMAGED] += left
+        return SKIP, 0, 0, 0, time, _progress(ETHERNET, block, 0, state.cooked)
+    time = little(ring, at + SECONDS) * SECOND + little(ring, at + NANOSECONDS)
+    hardware = little_half(ring, at + HARDWARE)
+    link, start, what = ETHERNET, frame, PACKET
+    if hardware == ARPHRD_LOOPBACK and byte(ring, at + DIRECTION) == OUTGOING:  # It comes again, incoming.
+        place[TWICE] += 1
+        what = SKIP
+    elif state.cooked or (hardware != ARPHRD_ETHER and hardware != ARPHRD_LOOPBACK):
+        protocol, start = half(ring, at + PROTOCOL), at + little_half(ring, at + NET)
+        link = RAW
+        if ARPHRD_IEEE80211 <= hardware <= ARPHRD_IEEE80211_RADIOTAP:
+            link = UNSUPPORTED
+        elif protocol != 0x0800 and protocol != 0x86DD:
+            link = NOTHING
+        if start < frame or start > end:
+            start = end
+    left -= 1
+    if left and following < PACKET_HEADER:
+        place[DAMAGED] += left
+        left = 0
+    return what, start, end, at + following, time, _progress(link, block, left, state.cooked)
 
-    `words` are the same bytes as `ring`: a status is read and written as a whole.
-    """
-    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-    wants = tally[WANTS]
-    size, limit, cooked = layout.block_bytes, tally[LIMIT], layout.cooked
-    index, at, left = place[BLOCK], place[AT], place[LEFT]
-    time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
-    earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
-    while packets < limit:
-        start = index * size
-        end = start + size
-        status = np.uint64(start + BLOCK_STATUS) >> np.uint64(2)
-        if not left:
-            if not words[status] & np.uint32(TO_USER):
-                break
-            fence()
-            left = little(ring, start + BLOCK_PACKETS)
-            at = start + little(ring, start + BLOCK_FIRST)
-        while left and packets < limit:
-            if at > end - PACKET_HEADER:
-                place[DAMAGED] += left
-                left = 0
-                break
-            following, captured = little(ring, at + NEXT), little(ring, at + CAPTURED)
-            frame = at + _short(ring, at + MAC)
-            behind = frame + captured
-            if behind > end:
-                place[DAMAGED] += left
-                left = 0
-                break
-            time = little(ring, at + SECONDS) * SECOND + little(ring, at + NANOSECONDS)
-            hardware = _short(ring, at + HARDWARE)
-            if hardware == ARPHRD_LOOPBACK and byte(ring, at + DIRECTION) == OUTGOING:  # It comes again, incoming.
-                place[TWICE] += 1
-            else:
-                header = details = second = second_details = 0
-                if hardware == ARPHRD_ETHER and not cooked and captured >= QUICK_BYTES and is_usual(ring, frame):
-                    header = frame + 14
-                    if wants:
-                        protocol, first, flags, inside = peek(ring, header, behind, 4)
-                        details = glance(protocol, first, flags, inside, wants)
-                        if not details:
-                            header = 0
-                if not header:
-                    link, begin = ETHERNET, frame
-                    if cooked or hardware not in (ARPHRD_ETHER, ARPHRD_LOOPBACK):
-                        link, begin = RAW, _network_header(ring, at, frame, behind)
-                    if begin < 0:
-                        header = begin
-                    elif not wants:
-                        header = ip_header(ring, begin, behind, link)
-                    else:
-                        header, details, second, second_details, _, _ = find_headers(ring, begin, behind, link, wants)
-                    if header < 0:
-                        tally[-header] += 1
-                while header > 0:
-                    if is_ipv4(ring, header):
-                        put_ipv4(ring, header, ipv4, src4, dst4)
-                        time4[np.uint64(ipv4)] = time
-                        if wants & DETAILS:
-                            details4[np.uint64(ipv4)] = details
-                        earliest4, latest4 = min(earliest4, time), max(latest4, time)
-                        ipv4 += 1
-                    else:
-                        put_ipv6(ring, header, ipv6, src6, dst6)
-                        time6[np.uint64(ipv6)] = time
-                        if wants & DETAILS:
-                            details6[np.uint64(ipv6)] = details
-                        earliest6, latest6 = min(earliest6, time), max(latest6, time)
-                        ipv6 += 1
-                    header, details, second = second, second_details, 0
-                packets += 1
-            left -= 1
-            if left and following < PACKET_HEADER:
-                place[DAMAGED] += left
-                left = 0
-            at += following
-        if not left:
-            fence()
-            words[status] = TO_KERNEL
-            place[BLOCKS] += 1
-            index = index + 1 if index + 1 < layout.blocks else 0
-    place[BLOCK], place[AT], place[LEFT] = index, at, left
-    tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = time, packets, ipv4, ipv6
-    tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6
 
+@inlined
+def _finish(cursor: Cursor, state: Progress) -> None:
+    block, left = state.block, state.left
+    if not left:
+        block = _give_back(cursor, block)
+    cursor.place[BLOCK], cursor.place[LEFT] = block, max(left, 0)
+
+
+walk_ring = make_walk(_begin, _usual, _record, _finish, _advance, rich=True, name="walk_ring")
 
 BLOCK_BYTES = 1 << 20
 LEAST_BLOCKS = 4

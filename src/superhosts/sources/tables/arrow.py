@@ -45,7 +45,7 @@ from superhosts.errors import InputError, OutputError
 from superhosts.jit.cache import compiled
 from superhosts.sources.base import Stopped
 from superhosts.sources.files import file_system, is_url
-from superhosts.sources.input import Input, Stream
+from superhosts.sources.input import Input, Opens, Stream
 from superhosts.sources.tables.details import (
     Codes,
     DetailFields,
@@ -58,7 +58,7 @@ from superhosts.sources.tables.details import (
 )
 from superhosts.sources.tables.mapping import UNITS, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat
 from superhosts.sources.tables.times import NO_TIME, factor_of, parse_times, scale_floats, scale_integers
 
 FILE_MAGIC = b"ARROW1\0\0"
@@ -94,13 +94,11 @@ class Wanted(NamedTuple):
 
     @property
     def time_columns(self) -> list[str]:
-        """The names of the columns that make times."""
         times = () if self.times is None else (self.times.column, self.times.duration)
         return [column.name for column in times if column is not None]
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns, each once."""
         more = [] if self.details is None else self.details.columns()
         return list(dict.fromkeys([self.src, self.dst, *self.time_columns, *more]))
 
@@ -110,7 +108,6 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
-    """Return what is read of a table with these columns."""
     found = resolve(options.map, columns, file)
     assert found.src is not None
     assert found.dst is not None
@@ -553,24 +550,19 @@ class PlacedFile:
         self._file, self._size, self._at = file, size, 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position."""
         self._at = offset + (self._at if whence == os.SEEK_CUR else self._size if whence == os.SEEK_END else 0)
         return self._at
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes, fewer at the end."""
         left = max(0, self._size - self._at)  # A damaged file may ask for terabytes.
         wanted = left if count < 0 else min(count, left)
         parts = []
@@ -647,7 +639,6 @@ class StreamFile:
         self.stopped: Stopped | None = None
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def rewind(self) -> None:
@@ -656,7 +647,6 @@ class StreamFile:
             self._again, self._taken = bytes(self._taken), None
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes, fewer only at the end."""
         if count < 0:
             raise OSError("it has no known length")
         first, self._again = self._again[:count], self._again[count:]
@@ -697,7 +687,6 @@ class StreamBatches:
         return self._reader.schema
 
     def next(self) -> Any:
-        """Return the next batch, None at the end."""
         try:
             return self._reader.read_next_batch()
         except StopIteration:
@@ -710,11 +699,9 @@ class StreamBatches:
             raise
 
     def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
 
@@ -733,7 +720,6 @@ class FileBatches:
         return self._reader.schema
 
     def next(self) -> Any:
-        """Return the next batch, None at the end."""
         if self._done >= self._reader.num_record_batches:
             return None
         self._done += 1
@@ -744,7 +730,6 @@ class FileBatches:
         return int(self._places.size * self._done // max(1, self._reader.num_record_batches))
 
     def close(self) -> None:
-        """Close the file."""
         self._places.close()
 
 
@@ -772,7 +757,6 @@ class ArrowReader:
         self.has_time = self._wanted.times is not None
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._left:
             with arrow_errors(self._name, WHAT), measured("read"):
                 batch = self._batches.next()
@@ -785,11 +769,9 @@ class ArrowReader:
             return block_of(batch, self._wanted, begin, self._name)
 
     def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
         return self._batches.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._batches.close()
 
     def _open(self, columns: list[int] | None = None) -> Any:

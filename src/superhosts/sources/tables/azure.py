@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from superhosts.errors import InputError
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.delimited import DelimitedGrammar
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import RowBlock, TableFormat
 from superhosts.sources.tables.textreader import TextReader
 from superhosts.sources.tables.textrow import MARK
 
@@ -79,7 +80,6 @@ class AzureReader:
         self.has_time = self._lines is None or self._lines.has_time
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         return None if self._lines is None else self._lines.read()
 
     def position(self) -> int:
@@ -87,7 +87,6 @@ class AzureReader:
         return self._position
 
     def close(self) -> None:
-        """Free the flows."""
         if self._lines is not None:
             self._lines.close()
 
@@ -103,7 +102,6 @@ def _read_all(name: str, stream: Any) -> bytes:
 
 
 def _flows(name: str, data: bytes) -> Iterator[str]:
-    """Yield the flows of all documents in a text."""
     text = data.removeprefix(MARK).decode("utf-8", "replace")
     decoder, at = json.JSONDecoder(), 0
     while (at := _skip(text, at)) < len(text):

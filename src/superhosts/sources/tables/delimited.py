@@ -164,7 +164,6 @@ class DelimitedGrammar:
         return DelimitedLayout(columns, bool(wanted.time), *roles, shape, walk_delimited, self, header)
 
     def fields_of(self, line: bytes) -> list[str]:
-        """Return the names of a `#fields` line."""
         return split(_decoded(line), self.delimiter)[1:]
 
 
@@ -250,7 +249,6 @@ def _end_of_quoted(at: int, stop: int, quotes: np.uint64) -> int:
 
 @compiled
 def _is_header(begin: int, end: int, header: int, length: int) -> bool:
-    """Return True if a line is the one with the names."""
     if length == 0 or end - begin < length or end - begin > length + 1:  # one more: a carriage return
         return False
     i = 0

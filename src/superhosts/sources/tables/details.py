@@ -141,7 +141,6 @@ def numbers_table(rows: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
 
 
 def _words_table(words: Dict[str, int]) -> NDArray[np.int64]:
-    """Return words and their claims."""
     assert all(len(word) <= LONGEST_WORD for word in words)
     signed = [(int.from_bytes(word.encode(), "little", signed=len(word) == LONGEST_WORD)) for word in words]
     return numbers_table(tuple(zip(signed, words.values(), strict=True)))
@@ -245,7 +244,6 @@ def read_value(begin: int, end: int, what: int, codes: Codes) -> int:
 
 @compiled
 def _icmp_type(values: Values, place: int) -> int:
-    """Return the type of an ICMP message."""
     if values.icmp_type >= 0:
         return values.icmp_type
     if place == ICMP_IS_SPORT:
@@ -312,7 +310,6 @@ class DetailFields:
     codes: Codes
 
     def columns(self) -> list[str]:
-        """Return all names, each once."""
         return list(dict.fromkeys(name for names in self.names for name in names))
 
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.input import Input
+from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables.arrow import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.delimited import (
@@ -32,7 +32,7 @@ from superhosts.sources.tables.knownlogs import AWS, CSV, JSON_LINES, LOGS, ZEEK
 from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquet import PARQUET
-from superhosts.sources.tables.source import Opens, TableFormat, TableReader
+from superhosts.sources.tables.source import TableFormat, TableReader
 from superhosts.sources.tables.textreader import Layout, TextReader, open_text
 from superhosts.sources.tables.textrow import MARK
 
@@ -113,7 +113,6 @@ def is_text(head: bytes) -> bool:
 
 
 def _first_lines(head: bytes) -> list[str]:
-    """Return the first lines that are no comments."""
     lines = (line.strip(b"\r") for line in head.removeprefix(MARK).split(b"\n"))
     found = [line.decode("utf-8", "replace") for line in lines if line.strip() and not line.startswith(b"#")]
     return found[: 1 + BANNER_LINES]
@@ -143,7 +142,6 @@ def table_format(name: str | None, head: bytes) -> TableFormat | None:
 
 
 def check_format(name: str) -> None:
-    """Raise UsageError for a name that no format has."""
     names = [format.name for format in FORMATS]
     if name not in names:
         raise UsageError(f"{setting('format', name)}: no such format; use {', '.join(names)}")

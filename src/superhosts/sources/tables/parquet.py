@@ -37,6 +37,7 @@ from superhosts.core.device import thread_count
 from superhosts.core.profile import measured
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import number_at, word_at
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import (
     PlacedFile,
     Places,
@@ -51,7 +52,7 @@ from superhosts.sources.tables.arrow import (
     wanted_of,
 )
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import RowBlock, TableFormat
 
 MAGIC = b"PAR1"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches
@@ -86,7 +87,6 @@ class UnreadFile(PlacedFile):
     was_asked = False
 
     def read(self, count: int = -1) -> bytes:
-        """Note that somebody asked."""
         self.was_asked = True
         raise OSError("nobody needs what is read here")
 
@@ -125,7 +125,6 @@ class ParquetReader:
         self._blocks: deque[RowBlock] = deque()
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._blocks:
             while len(self._waiting) < self._ahead and (task := next(self._tasks, None)) is not None:
                 self._waiting.append(task)
@@ -143,7 +142,6 @@ class ParquetReader:
         return self._places.size * min(self._rows_read, rows) // rows if rows > 0 else self._places.size
 
     def close(self) -> None:
-        """End the threads and close the file."""
         self._tasks.close()
         self._pool.shutdown(cancel_futures=True)
         self._files.clear()
@@ -191,7 +189,6 @@ class ParquetReader:
             begin += rows
 
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
-        """Read row groups as a whole and convert them."""
         has_details = self._wanted.details is not None  # which pages do not give
         return (not has_details and self._read_pages(groups)) or self._read_tables(groups)
 
@@ -215,7 +212,6 @@ class ParquetReader:
         return blocks if begin == len(src) else []  # A damaged file may have fewer times than addresses.
 
     def _read_tables(self, groups: list[Group]) -> list[RowBlock]:
-        """Return rows by way of Arrow arrays."""
         blocks, begin = [], groups[0].begin
         for batch in self._table(groups, self._wanted.columns).to_batches():
             blocks.append(self._convert(batch, begin))
@@ -236,7 +232,6 @@ class ParquetReader:
         return table
 
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
-        """Read a large row group batch by batch."""
         with arrow_errors(self._name, "Parquet file"):
             dictionaries = self._dictionaries([group.number])
             file = self._open_file(self._metadata, buffer_size=_BUFFER, read_dictionary=dictionaries)

@@ -22,11 +22,11 @@ from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.input import Stream
+from superhosts.sources.input import Opens, Stream
 from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock
+from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import factor_of, parse_times, scale_floats, scale_integers
 
@@ -69,7 +69,6 @@ class Field:
 
     @property
     def is_signed(self) -> bool:
-        """True if its numbers may be negative."""
         return self.type.startswith(("Int", "DateTime64", "Date32"))
 
     @property
@@ -79,7 +78,6 @@ class Field:
 
     @property
     def is_address(self) -> bool:
-        """True if its values can be addresses."""
         if self.reading == TEXT:
             return True
         integer = re.fullmatch(r"U?Int(8|16|32|64|128)", self.type) is not None
@@ -87,7 +85,6 @@ class Field:
 
     @property
     def is_time(self) -> bool:
-        """True if its values can be times."""
         if self.reading == TEXT or self.is_float:
             return True
         return self.reading == LITTLE and self.width <= 8 and self.type not in ("IPv4", "Bool")
@@ -189,7 +186,6 @@ class RowBytes:
         return np.frombuffer(self._buffer, np.uint8, self._end - self._begin, self._begin)
 
     def take(self, count: int) -> None:
-        """Count bytes as returned."""
         self._begin += count
         self.taken += count
 
@@ -236,7 +232,6 @@ class RowBinaryReader:
         self._wanted = [self.columns.index(name) for name in dict.fromkeys(names)]
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while True:
             block = self._next() if len(self._bytes) else None
             if block is not None:
@@ -249,11 +244,9 @@ class RowBinaryReader:
                 return None
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
     def _check_types(self) -> None:

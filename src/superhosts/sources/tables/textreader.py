@@ -30,9 +30,9 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
-from superhosts.sources.input import Input
+from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables.details import DetailRoles
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
+from superhosts.sources.tables.source import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.textrow import (
     BAD,
     DIRECTIVE,
@@ -104,9 +104,8 @@ class Walked:
 class LineWalker:
     """Walks whole lines of a buffer. `rows` is used again for every walk: what is kept is copied."""
 
-    def __init__(self, block_rows: int = BLOCK_ROWS) -> None:
-        self._rows = new_rows(block_rows)
-        self._limit = block_rows
+    def __init__(self) -> None:
+        self._rows = new_rows(BLOCK_ROWS)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
 
     def walk(self, data: Bytes, place: tuple[int, int], layout: Layout, *, line: int, final: bool) -> Walked:
@@ -115,7 +114,7 @@ class LineWalker:
         found: list[RowBlock] = []
         while (start := layout.skip(data, start, stop)) < stop:
             tally[:] = 0
-            tally[POSITION], tally[STOP], tally[LIMIT] = start, stop, self._limit
+            tally[POSITION], tally[STOP], tally[LIMIT] = start, stop, BLOCK_ROWS
             with measured("walk") as work:
                 reason = layout.walk(data, final, layout.shape, layout.roles, layout.details, tally, self._rows)
                 work.amount += int(tally[ROWS])
@@ -153,10 +152,9 @@ class LineWalker:
 class TextReader:
     """One pass over a stream of lines."""
 
-    def __init__(self, source: Opens, begin: Begin, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, source: Opens, begin: Begin) -> None:
         self._name = source.name
-        self._block_bytes = block_bytes
-        self._buffer = np.empty(block_bytes + PADDING, np.uint8)
+        self._buffer = np.empty(BLOCK_BYTES + PADDING, np.uint8)
         self._start = self._filled = 0  # what is not read yet
         self._offset = 0  # of the buffer's first byte in the stream
         self._ended = False
@@ -172,7 +170,6 @@ class TextReader:
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._ready:
             stop = _behind_last_newline(self._buffer, self._start, self._filled)
             before = self._start
@@ -192,11 +189,9 @@ class TextReader:
         return self._stream.ended_early
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
     def _begin(self, begin: Begin) -> tuple[int, Layout]:
@@ -304,7 +299,6 @@ class PieceReader:
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
     def read(self) -> RowBlock | None:
-        """Return the next rows, None at the end."""
         while not self._ready:
             if self._place >= self._size:
                 return None
@@ -321,11 +315,9 @@ class PieceReader:
         return self._ready.popleft()
 
     def position(self) -> int:
-        """Bytes of the file read so far."""
         return self._place
 
     def close(self) -> None:
-        """Stop reading ahead and close the file."""
         wait([future for _, future in self._ahead if not future.cancel()])
         self._ahead.clear()
         if self._file >= 0:

@@ -79,12 +79,10 @@ class Wanted:
     details: DetailFields | None = None  # None: not wanted
 
     def used(self) -> list[str]:
-        """Return the fields without details."""
         fields = [*self.src, *self.dst, *self.time, *(self.duration if self.sign else ())]
         return [column.name for column in fields] + ([self.kind] if self.kind else [])
 
     def names(self) -> list[str]:
-        """Return the field of each slot."""
         return [*self.used(), *(name for names in self.more() for name in names)]
 
     def more(self) -> list[tuple[str, ...]]:
@@ -95,7 +93,6 @@ class Wanted:
 
 
 def make_roles(wanted: Wanted) -> Roles:
-    """Return which slot is what."""
     duration = wanted.duration if wanted.sign else ()
     src = len(wanted.src)
     dst = src + len(wanted.dst)
@@ -191,7 +188,6 @@ def _check_distinct(wanted: Wanted, columns: Sequence[str], file: str) -> None:
 
 
 def as_column(text: str) -> Column:
-    """Return a field of a description."""
     name, colon, unit = text.rpartition(":")
     return Column(name, unit) if colon and unit in UNITS else Column(text)
 
@@ -250,7 +246,6 @@ def new_rows(count: int) -> Rows:
 
 @compiled
 def unit_of(roles: Roles, slot: int) -> int:
-    """Return the unit of a time or a duration."""
     return roles.units >> (4 * (slot - roles.dst)) & 15
 
 

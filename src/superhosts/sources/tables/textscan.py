@@ -116,7 +116,6 @@ def _digit(byte: int) -> int:
 
 @compiled
 def _read_hex(begin: int, end: int) -> int:
-    """Return the number of hexadecimal digits."""
     if end <= begin or end - begin > 8:
         return -1
     value = 0
@@ -147,7 +146,6 @@ def read_digits(begin: int, end: int) -> int:
 
 @compiled
 def _read_eight(begin: int, length: int) -> int:
-    """Return the number of up to eight digits."""
     word = word_at(begin)
     if length < 8:  # Zeros come before them.
         free = np.uint64(64 - 8 * length)
@@ -163,7 +161,6 @@ def _read_eight(begin: int, length: int) -> int:
 
 @compiled
 def _has_prefix(begin: int, end: int) -> bool:
-    """Return True if a text begins with 0x."""
     return end - begin > 2 and byte_at(begin) == 48 and byte_at(begin + 1) | 32 == 120
 
 

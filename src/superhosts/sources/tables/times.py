@@ -73,7 +73,6 @@ def nanoseconds_of_float(number: float, factor: int) -> int:
 
 @compiled
 def scale_integers(numbers: NDArray[np.int64], factor: int) -> Times:
-    """Return whole numbers as times."""
     times = np.empty(len(numbers), np.int64)
     for i in range(len(numbers)):
         times[i] = nanoseconds_of(numbers[i], factor)
@@ -82,7 +81,6 @@ def scale_integers(numbers: NDArray[np.int64], factor: int) -> Times:
 
 @compiled
 def scale_floats(numbers: NDArray[np.float64], factor: int) -> Times:
-    """Return numbers with fractions as times."""
     times = np.empty(len(numbers), np.int64)
     for i in range(len(numbers)):
         times[i] = nanoseconds_of_float(numbers[i], factor)
