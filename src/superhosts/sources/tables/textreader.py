@@ -30,9 +30,9 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
-from superhosts.sources.input import Input
+from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables.details import DetailRoles
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
+from superhosts.sources.tables.source import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.textrow import (
     BAD,
     DIRECTIVE,
