@@ -15,7 +15,7 @@ from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import DEFAULT_LIMITS, Intake, SiteLimits, expected_kinds
-from superhosts.fleet.link import Acceptor, Receipt
+from superhosts.fleet.link import Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, WindowStore
@@ -89,7 +89,7 @@ class FakeTime:
 class WatchedIntake:
     """An intake in front of another one: a test sees each sketch, and may fail instead of passing it on."""
 
-    def __init__(self, intake: Acceptor, accept: Accept, known: Callable[[str], Receipt | None] | None = None) -> None:
+    def __init__(self, intake: Intake, accept: Accept, known: Callable[[str], Receipt | None] | None = None) -> None:
         self.folder, self.accept, self.known = intake.folder, accept, known or intake.known
 
 

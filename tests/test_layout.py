@@ -24,8 +24,7 @@ TOOLS = {
     "core/device.py",
     "core/pairs.py",
     "detectors/plan/formulas.py",
-    "detectors/plan/loads.py",
-    "detectors/plan/sizes.py",
+    "detectors/plan/population.py",
     "core/profile.py",
 }
 TRACE = """

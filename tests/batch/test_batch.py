@@ -132,23 +132,15 @@ def packets_read(err: str) -> str:
     return str(number[0])
 
 
-@pytest.mark.slow
-def test_counters(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
-    address = ["--scheduler", cluster.scheduler_address]
-    target = tmp_path / "counters.json"
-    saved = ["--save", tmp_path / "s", "--counters", target]
-    assert run("batch", captures, *address, *SMALL, *saved, "-q", *EACH).status == 0
-    counters = json.loads(target.read_text())
-    assert (counters["packets"], counters["windows"], counters["truncated_files"]) == (8840, 3, 0)
-    assert counters["pairs"] > 8000
-
-
 @pytest.mark.parametrize(
     "options",
     [
         [],
-        ["--window", "all", "--top", "2"],
-        ["--detector", "exact", "--watch", "outer", "--watch", "inner", "--direction", "out", "--site", "ams"],
+        pytest.param(["--window", "all", "--top", "2"], marks=pytest.mark.slow),
+        pytest.param(
+            ["--detector", "exact", "--watch", "outer", "--watch", "inner", "--direction", "out", "--site", "ams"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_same_sketches_and_rows_as_one_scan(
@@ -156,13 +148,18 @@ def test_the_same_sketches_and_rows_as_one_scan(
 ) -> None:
     one = run("scan", *captures.iterdir(), *SMALL, *options, "--json", "--save", tmp_path / "one")
     address = ["--scheduler", cluster.scheduler_address]
-    many = run("batch", captures, *address, *SMALL, *options, "--json", "--save", tmp_path / "many", *EACH)
+    target = ["--save", tmp_path / "many", "--counters", tmp_path / "counters.json"]
+    many = run("batch", captures, *address, *SMALL, *options, "--json", *target, *EACH)
     assert (one.status, many.status) == (0, 0), many.err
     assert many.out == estimated(run, tmp_path / "one", *(["--top", 2] if "--top" in options else []))
     assert len(one.out.splitlines()) >= 2
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
     assert not (tmp_path / "many.work").exists()
     assert packets_read(one.err) == packets_read(many.err) == "8,840"
+    counters = json.loads((tmp_path / "counters.json").read_text())
+    assert (counters["packets"], counters["truncated_files"]) == (8840, 0)
+    assert counters["windows"] == (1 if "--window" in options else 3)
+    assert options or counters["pairs"] > 8000
 
 
 def test_files_and_keys_of_the_client_hold_on_the_workers(

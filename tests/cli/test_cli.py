@@ -622,13 +622,6 @@ def test_bench_prints_figures(run: Run) -> None:
 # Help
 
 
-def test_help_of_every_command_has_an_example(run: Run) -> None:
-    for command in COMMANDS:
-        ended = run(*command.split(), "--help")
-        assert ended.status == 0
-        assert re.search(rf"Examples?:\s*superhosts {command}", ended.out)
-
-
 def test_no_word_of_the_help_is_taken_for_markup() -> None:
     for command in parsed_commands().values():
         for option in command.params:

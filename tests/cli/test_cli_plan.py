@@ -96,7 +96,11 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--error", "5"], "not a share"),
         (["--memory", "100", "--flows", "5M"], "too small"),
         (["--memory", "9000TiB", "--flows", "5M"], "memory 9e+03 TiB is too large: a cube has at most 4.1e+03 TiB"),
-        (["--memory", "100KB", "--flows", "50M", "--threshold", "100"], "wrong; 12 MiB would do for 20%"),
+        pytest.param(
+            ["--memory", "100KB", "--flows", "50M", "--threshold", "100"],
+            "wrong; 12 MiB would do for 20%",
+            marks=pytest.mark.slow,
+        ),
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "--flows: '0' is too small; write a count of at least 1"),
         (["--flows", "many"], "not a count"),

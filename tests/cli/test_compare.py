@@ -190,7 +190,7 @@ def test_rates_above_one_take_no_more_room() -> None:
 def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:
     path = tmp_path / "trace.pcap"
     write_capture(path, packet_blocks(Traffic(flows=20_000, packets=40_000, super_hosts=4, windows=2)))
-    lines = run(str(path), "--inner", "10.0.0.0/8", "--detector", "cube", "-m", "4MiB", "--json").splitlines()
+    lines = run(str(path), "--inner", "10.0.0.0/8", "--detector", "cube", "-m", "1MiB", "--json").splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["window"] for row in rows] == ["2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"]
     assert [row["true"] for row in rows] == [4, 4]
@@ -269,6 +269,7 @@ def test_quick_fills_in_only_what_is_not_given() -> None:
     assert row["true"] == 4
 
 
+@pytest.mark.slow
 def test_the_key_of_the_environment_does_not_move_scores_of_synthetic_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "--threshold", "64"]
 

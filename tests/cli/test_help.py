@@ -44,13 +44,14 @@ def options_of(name: str) -> list[Any]:
 
 
 def valued_options() -> list[tuple[str, str]]:
-    """Return command and option for every option whose value has to be written in some way."""
-    return [
-        (name, max(option.opts, key=len))
+    """Return every option whose value has to be written in some way, with a command for each help that it has."""
+    found = {
+        (max(option.opts, key=len), option.help): name
         for name in COMMANDS
         for option in options_of(name)
         if option.metavar in VALUES or option.name in CHOICES
-    ]
+    }
+    return [(name, option) for (option, _), name in found.items()]
 
 
 def text_before_panels(shown: str) -> list[str]:
@@ -58,34 +59,24 @@ def text_before_panels(shown: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("narrow")
-def test_help_shows_names_and_no_types(run: Run) -> None:
+def test_every_help_has_names_without_types_full_lines_and_examples_to_copy(run: Run) -> None:
     for name in NAMES:
-        shown = run(*name.split(), "--help").out
+        ended = run(*name.split(), "--help")
+        assert ended.status == 0
         for odd in ("{", "}", "<", ">", "....", "[[", "]]"):
-            words = shown.replace("ARGS]...", "").replace(" < ", " ").replace(" > ", " ")  # of files, in examples
+            words = ended.out.replace("ARGS]...", "").replace(" < ", " ").replace(" > ", " ")  # of files, in examples
             assert odd not in words
-
-
-@pytest.mark.usefixtures("narrow")
-def test_lines_of_help_are_full(run: Run) -> None:
-    """A line ends where the next word would not fit, or with a sentence."""
-    for name in COMMANDS:
-        lines = text_before_panels(run(*name.split(), "--help").out)
-        prose = lines[2 : next(number for number, line in enumerate(lines) if line.startswith("Example"))]
-        for line, after in pairwise(prose):
-            if line and after:
-                assert len(line) + 1 + len(after.split()[0]) > 77, line
-
-
-@pytest.mark.usefixtures("narrow")
-def test_every_help_has_examples_to_copy(run: Run) -> None:
-    for name in [*GROUPS, *COMMANDS]:
-        lines = text_before_panels(run(*name.split(), "--help").out)
+        if not name:
+            continue
+        lines = text_before_panels(ended.out)
         (start,) = [number for number, line in enumerate(lines) if line.startswith("Example")]
         examples = [line.removeprefix("Example: ") for line in lines[start:] if line and line != "Examples:"]
         assert examples
         for example in examples:
             assert f"superhosts {name}" in example  # one line each, even in a narrow terminal
+        for line, after in pairwise(lines[2:start] if name in COMMANDS else []):
+            if line and after:  # A line ends where the next word would not fit, or with a sentence.
+                assert len(line) + 1 + len(after.split()[0]) > 77, line
 
 
 def test_paragraphs_are_filled_and_indented_lines_stay() -> None:

@@ -87,7 +87,6 @@ def questions(detector: Detector) -> Call:
                     detector.copy,
                     detector.flush,
                     detector.arrays,
-                    detector.header,
                 ]
             )
             call = next(asked)

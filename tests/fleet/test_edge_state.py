@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_edge import Packets
 
@@ -233,6 +233,7 @@ def folders(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)  # each runs two edges
 @given(positions)
 @example({"mine": {"frontier": "(2,)u8", "files": {"a@1": "V8"}}})
 @example({"mine": {"frontier": True, "files": {}}})
@@ -277,6 +278,7 @@ def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_i
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(notes)
 @example({"start": 10**400, "end": 6})
 @example({"start": 6, "end": 5})

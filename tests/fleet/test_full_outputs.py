@@ -37,7 +37,9 @@ def give(tmp_path: Path, command: str, numbers: range) -> None:
         if command == "hub":
             write_parcel(make_sketch("ams", number, settings=SETTINGS), tmp_path / "link" / "ams")
         else:
-            frames = talk("10.0.0.1", 30, NOON + number * MINUTE) + talk("10.0.0.9", 1, NOON + (number + 1) * MINUTE)
+            # The window closes at once: more than a thousand packets follow it.
+            beyond = 1100 * talk("10.0.0.9", 1, NOON + (number + 1) * MINUTE)
+            frames = talk("10.0.0.1", 30, NOON + number * MINUTE) + beyond
             write(tmp_path / "in" / f"{number:02}.pcap", frames)
 
 

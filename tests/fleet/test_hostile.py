@@ -792,7 +792,7 @@ def test_whatever_comes_the_next_piece_is_taken(
     sketch_files: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
 ) -> None:
     """Honest pieces in any order, any number of times, among anything else: each sketch is merged exactly once."""
-    honest = [("honest", piece) for sketch_id in sketch_files for piece in sketch_id]
+    honest = [("honest", piece) for sketch in sketch_files for piece in sketch]
     again = data.draw(st.lists(st.sampled_from(honest), max_size=10))
     odd = data.draw(st.lists(st.tuples(SUBJECTS, st.none() | ODD, st.binary(max_size=50), REPLIES), max_size=15))
     order = data.draw(st.permutations([*honest, *again, *(("odd", each) for each in odd)]))
@@ -816,7 +816,7 @@ def test_whatever_comes_the_next_piece_is_taken(
         return link
 
     link = asyncio.run(main())
-    names = {sketch_id[0][0].name for sketch_id in sketch_files}
+    names = {sketch[0][0].name for sketch in sketch_files}
     assert names <= intake.names()
     assert sorted(name for name, _ in intake.calls if name in names) == sorted(names)
     verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]

@@ -64,7 +64,7 @@ def windows_in(path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
-@pytest.mark.parametrize("format", ["--json", "--csv", "table"])
+@pytest.mark.parametrize("format", ["--json", "table"])
 def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, format: str):
     hub = make_node(tmp_path, *([format] if format != "table" else []))
     for number in range(4):

@@ -25,7 +25,7 @@ from superhosts.errors import UsageError
 from superhosts.fleet import filelink
 from superhosts.fleet.filelink import FileReceiver, FileSender
 from superhosts.fleet.intake import RECOUNT, Intake, SiteLimits
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Acceptor, Receipt
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.names import SketchId, parse_window_name
 from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.messages import (
@@ -459,7 +459,7 @@ def link_of(tmp_path: Path, node: Node, **options: Any) -> tuple[Path, FileRecei
     return folder / "ams", FileReceiver(folder, node.said.append, **options)
 
 
-def step(receiver: FileReceiver, node: Node, intake: Acceptor | None = None) -> None:
+def step(receiver: FileReceiver, node: Node, intake: Intake | None = None) -> None:
     receiver.step(intake or node.intake, threading.Event())
 
 

@@ -639,7 +639,7 @@ def test_a_hub_is_known_by_its_state_folder(tmp_path: Path) -> None:
 
 def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
     said: list[str] = []
-    status = LinkStatus(NatsOptions("nats://hub:4222"), said.append)
+    status = LinkStatus(NatsOptions("nats://hub:4222"), said.append, send.SendCounters())
     for reason in ("one", "two", "one", "two", "one"):
         status.down(reason)
     assert [line.split(": ")[1].split(";")[0] for line in said] == ["one", "two"]

@@ -10,23 +10,28 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import superhosts as sh
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from places import REPRO
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
+from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.fleet.hub import LONGEST_REST
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MERGED
+from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
+from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
+from superhosts.fleet.union import UnionBuilder
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -34,8 +39,6 @@ KEY = "20261114T120000Z-5m"
 
 
 # What the intake accepts is merged or set aside.
-
-
 def settle(node: Node, accepted: list[str]) -> None:
     """Step until nothing is due, and check where all went that was accepted."""
     for _ in range(3):
@@ -168,8 +171,6 @@ def test_the_sketch_that_ended_hubs_is_set_aside_where_it_lies(tmp_path: Path):
 
 
 # State files that somebody has damaged.
-
-
 LEDGERS = {
     "empty": "",
     "no JSON": "{",
@@ -363,8 +364,6 @@ def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
 
 
 # One window never keeps the others.
-
-
 def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = FakeTime()
     node = Node(tmp_path, grace=0.0, times=clock.source)
@@ -469,3 +468,41 @@ def test_what_is_set_aside_is_noted_under_a_lock(tmp_path: Path):
     quarantine._last = Watched()
     quarantine.put(tmp_path / "a", "damaged")
     assert held == [True]
+
+
+def save(site: str, first: int, path: Path, keys: str = "text") -> Sketch:
+    cube = sh.Cube("1MiB", keys=keys)
+    cube.update(["größe" if keys == "text" else -5] * 2000, np.arange(first, first + 2000))
+    cube.update([f"{site} {i}" if keys == "text" else i for i in range(50)], np.arange(50))
+    sketch = Sketch.of(cube)
+    sketch.window, sketch.sites = window(0), {site}
+    sketch.save(path)
+    return sketch
+
+
+def test_a_union_has_the_names_of_all_sites(tmp_path: Path) -> None:
+    for keys, host in (("text", "größe"), ("int64", -5)):
+        paths = {site: tmp_path / f"{site}.cube" for site in ("ams", "fra")}
+        for number, (site, path) in enumerate(paths.items()):
+            save(site, 1000 * number, path, keys)
+        builder = UnionBuilder(None, lambda stored: None)
+        builder.begin(window_name(window(0)))
+        for path in paths.values():
+            builder.add(path)
+        union = builder.take()
+        found = union.super_hosts(1000)
+        assert [row.host for row in found] == [host]
+        assert abs(int(found.peers[0]) - 3000) < 400
+        if keys == "text":
+            assert union.part(sh.Part(0)).names_kept == 101
+        site_estimates = SiteEstimates(found, union, None)
+        assert not site_estimates.ask({site: [path] for site, path in paths.items()}, trusted=False)
+        assert {seen["site"] for seen in site_estimates.of(0)} == {"ams", "fra"}
+        row = {"host": host, "family": None, "side": "inner", "direction": "any", "sites": []}
+        assert site_estimates.remember([row])
+
+
+def test_a_hub_of_addresses_refuses_them(tmp_path: Path) -> None:
+    receipt = Node(tmp_path).send(save("ams", 0, tmp_path / "a.cube"))
+    assert receipt.verdict == REFUSED
+    assert "no part generic keys inner any" in receipt.reason

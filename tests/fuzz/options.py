@@ -20,7 +20,7 @@ from superhosts.core.times import iso_time
 from superhosts.core.units import format_duration, format_size, parse_count, parse_duration, parse_share, parse_size
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import UsageError
-from superhosts.fleet.names import Parcel, check_site, parse_window_name
+from superhosts.fleet.names import SketchId, check_site, parse_window_name
 from superhosts.pipeline.network import Network
 from superhosts.sources.synthetic.source import open_synthetic
 
@@ -42,7 +42,7 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "host": (HostFormat(6, 64).to_number, "2001:db8::/64"),
     "address": (HostFormat(4, 32).to_number, "10.0.0.1"),
     "site": (check_site, "ams-1"),
-    "parcel": (Parcel.parse, "20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube"),
+    "parcel": (SketchId.parse, "20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube"),
     "synthetic": (open_synthetic, "synth:flows=100k,packets=1M,windows=3,share=0.6,part=2,family=4,start=2026-11-14"),
 }
 _ODD = (
@@ -112,8 +112,8 @@ def written(case: tuple[int, tuple[int, int, int, int], str]) -> None:
     geometry = Geometry(32, slices, arrays, rows, columns, rows % 7, rows % 17).check()
     assert Geometry.parse(geometry.spelled) == geometry
     with contextlib.suppress(UsageError):
-        parcel = Parcel(check_site(site), Window(start, start + length), f"{number:016x}")
-        assert Parcel.parse(parcel.name) == parcel
+        parcel = SketchId(check_site(site), Window(start, start + length), f"{number:016x}")
+        assert SketchId.parse(parcel.name) == parcel
 
 
 OPTIONS = {

@@ -28,7 +28,7 @@ SIMULATED = device.simulated()
 DEVICES = ["cpu", "cuda"] if device.cuda_problem() is None else ["cpu"]
 on_any_device = pytest.mark.parametrize("place", DEVICES)
 if len(DEVICES) > 1:
-    from superhosts.lab.rivals.gse_cuda import MAX_PROBES
+    from superhosts.lab.rivals.gse import MAX_PROBES
 on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_problem()}")
 
 

@@ -20,9 +20,10 @@ from superhosts.jit.memory import is_out_of_memory
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources import base
 from superhosts.sources.folder import FolderSource
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.formats import FORMATS
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat
 from traffic import MINUTES, NOON, talk, write
 
 MAGIC = b"TOYTABLE"

@@ -29,7 +29,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, PeekedStream, Stream
+from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream, Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
 from superhosts.sources.tables.mapping import resolve
@@ -44,7 +44,7 @@ from superhosts.sources.tables.rowbinary import (
     read_length,
     walk,
 )
-from superhosts.sources.tables.source import Opens, TableFormat, TableReader, TableSource
+from superhosts.sources.tables.source import TableFormat, TableReader, TableSource
 from superhosts.sources.tables.textrow import MARK
 from superhosts.sources.tables.textscan import Places
 

@@ -1,7 +1,7 @@
 """Files as the link: in a shared folder, in two folders that rsync synchronises, or in an object store.
 
-    PLACE/SITE/NAME.cube            written by the edge, complete from the first moment
-    PLACE/SITE/NAME.cube.receipt    written by the hub, which then removes the sketch; the edge removes the receipt
+    STORE/SITE/NAME.cube            written by the edge, complete from the first moment
+    STORE/SITE/NAME.cube.receipt    written by the hub, which then removes the sketch; the edge removes the receipt
 
 Both sides may be killed between any two steps: the step is repeated, and repeating it changes nothing.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from superhosts.core.files import remove_or_set_aside
 from superhosts.core.notices import WARNING, Notice
@@ -25,16 +25,19 @@ from superhosts.core.text import printable
 from superhosts.core.units import format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.filestore import Entry, FileStore, FolderStore
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Acceptor, Receipt, Say, retry_delay
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say, retry_delay
 from superhosts.fleet.names import SketchId, check_site
 from superhosts.fleet.sites import Quotas, SiteLog
 from superhosts.fleet.spool import Spool
+
+if TYPE_CHECKING:
+    from superhosts.fleet.intake import Intake
 
 SETTLE = 60.0  # seconds that a file with a wrong checksum may still be in transit
 ENDING = ".receipt"
 LARGEST = 8 << 30  # bytes of a sketch, unless the hub sets a lower limit
 RECEIPT = 64 << 10  # longest receipt, in bytes
-TURN = 100  # sketches of one site to take before the place is scanned again
+TURN = 100  # sketches of one site to take before the store is scanned again
 LONGEST = 60.0  # longest time in seconds between two attempts to take a file
 
 
@@ -44,7 +47,7 @@ class FileCounters:
     receipts: int = 0
     resends: int = 0  # sketches that did not arrive intact
     ignored: int = 0  # files that are not sketches
-    failures: int = 0  # failed attempts to read or write the place
+    failures: int = 0  # failed attempts to read or write the store
     down: str = ""  # why the link does not work; empty while it does
 
 
@@ -63,7 +66,7 @@ class _Failed:
 
 
 class _Trouble:
-    """Logs when a place fails and when it works again, once each."""
+    """Logs when a store fails and when it works again, once each."""
 
     def __init__(self, name: str, say: Say, counters: FileCounters) -> None:
         self._name, self._say, self._counters = name, say, counters
@@ -87,7 +90,7 @@ class _Trouble:
 
 
 class FileSender:
-    """Writes sketches to a place and waits for the hub's receipts there."""
+    """Writes sketches to a store and waits for the hub's receipts there."""
 
     def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
         self._store, self._site = _as_store(where, "--to"), check_site(site)
@@ -110,7 +113,7 @@ class FileSender:
                 spool.changed.wait(pause)  # a new sketch ends it
 
     def step(self, spool: Spool) -> None:
-        """Process the receipts in the place, and send the sketches that are not in it."""
+        """Process the receipts in the store, and send the sketches that are not in it."""
         self._store.prepare(self._site)
         present = self._store.names(self._site)
         for name in sorted(name for name in present if name.endswith(f".cube{ENDING}")):
@@ -153,7 +156,7 @@ class FileSender:
 
 
 class FileReceiver:
-    """Takes sketches from a place and writes receipts there. Nothing in the place is trusted."""
+    """Takes sketches from a store and writes receipts there. Nothing in the store is trusted."""
 
     def __init__(
         self,
@@ -177,28 +180,28 @@ class FileReceiver:
         self._failed: dict[PurePath, _Failed] = {}  # files that could not be taken
         self._earlier: dict[str, int] | None = None  # of what was there first: what is left, with its bytes
         self._attempts = 0  # failed attempts at the last scan
-        self._unlisted = 0  # times in a row that the place could not be scanned
+        self._unlisted = 0  # times in a row that the store could not be scanned
 
     def senders(self) -> Collection[str]:
         return self._store.sites()
 
-    def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+    def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. A missing folder may be a mount that appears later."""
         ready()
         while not stop.is_set():
             self.look(intake, stop)
             stop.wait(_pause(self._store, self._unlisted))
 
-    def look(self, intake: Acceptor, stop: threading.Event) -> None:
-        """Take what is in the place now, and log what cannot be taken."""
+    def look(self, intake: Intake, stop: threading.Event) -> None:
+        """Take what is in the store now, and log what cannot be taken."""
         try:
             self.step(intake, stop)
             self._trouble.over()
         except OSError as error:
             self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
 
-    def step(self, intake: Acceptor, stop: threading.Event) -> None:
-        """Take what is in the place now: sites in turns, of each site the oldest windows first."""
+    def step(self, intake: Intake, stop: threading.Event) -> None:
+        """Take what is in the store now: sites in turns, of each site the oldest windows first."""
         self._attempts = 1
         self._unlisted += 1
         found, trouble = self._store.sketches()
@@ -247,7 +250,7 @@ class FileReceiver:
     def _is_due(self, path: PurePath, now: float) -> bool:
         return path not in self._failed or self._failed[path].until <= now
 
-    def _take(self, path: PurePath, intake: Acceptor) -> None:
+    def _take(self, path: PurePath, intake: Intake) -> None:
         try:
             site = check_site(path.parent.name)
             SketchId.parse(path.name)
@@ -274,7 +277,7 @@ class FileReceiver:
         self.counters.sketches += 1
         self.counters.receipts += 1
 
-    def _look(self, path: PurePath, entry: Entry, site: str, intake: Acceptor) -> Receipt | None:
+    def _look(self, path: PurePath, entry: Entry, site: str, intake: Intake) -> Receipt | None:
         """Return the receipt for a file; None if it is not known yet. The same content is read only once."""
         if entry.size > self._largest:
             reason = f"{format_size(entry.size)} is more than any sketch of this hub's --memory or --geometry can have"
@@ -297,7 +300,7 @@ class FileReceiver:
         self._bad[path] = _Bad(state, state, now)
         return receipt if self._settle <= 0 else None
 
-    def _read(self, path: PurePath, site: str, intake: Acceptor) -> Receipt:
+    def _read(self, path: PurePath, site: str, intake: Intake) -> Receipt:
         """Let the intake check a copy of the file, which the site cannot change."""
         arrived = intake.folder / path.name
         remove_or_set_aside(arrived)
@@ -338,13 +341,13 @@ def _parse_receipt(text: bytes) -> Any:
         return None
 
 
-def _pause(place: FileStore, failed: int) -> float:
-    """Return the seconds until the next look at a place that has failed so many times in a row."""
-    return retry_delay(failed, place.poll, place.longest) if failed else place.poll
+def _pause(store: FileStore, failed: int) -> float:
+    """Return the seconds until the next look at a store that has failed so many times in a row."""
+    return retry_delay(failed, store.poll, store.longest) if failed else store.poll
 
 
 def _as_store(where: Path | FileStore, option: str) -> FileStore:
-    """Return the place at a path, which must not be a file; a missing folder may be a mount that appears later."""
+    """Return the store at a path, which must not be a file; a missing folder may be a mount that appears later."""
     if not isinstance(where, Path):
         return where
     if where.is_file():

@@ -30,9 +30,9 @@ from superhosts.errors import InputError, UsageError
 from superhosts.sources.files import BLOCK_BYTES, file_system
 
 _ZEROS = bytes(1 << 20)
-POLL = 0.5  # seconds between two scans of a folder; network mounts do not announce changes
-OBJECTS_POLL = 5.0  # seconds between two looks: each is a request, and stores charge for requests
-LONGEST = 60.0  # longest time in seconds between two attempts while the store does not answer
+FOLDER_POLL = 0.5  # seconds between two scans of a folder; network mounts do not announce changes
+OBJECT_POLL = 5.0  # seconds between two looks: each is a request, and stores charge for requests
+OBJECT_LONGEST = 60.0  # longest time in seconds between two attempts while the store does not answer
 CONNECT = 10.0  # seconds to wait for a connection
 REPLY = 30.0  # seconds to wait for an answer, or for more of it
 ATTEMPTS = 2  # at each request; the link repeats what failed, after a pause
@@ -45,7 +45,7 @@ LAST = "\U0010ffff"  # sorts behind all other names
 
 
 class Entry(NamedTuple):
-    """What a place says about a path without opening it."""
+    """What a store says about a path without opening it."""
 
     size: int
     state: tuple[object, ...]  # differs if the content does
@@ -63,10 +63,10 @@ class FileStore(Protocol):
         """Return the path below which a site's sketches and receipts are."""
 
     def prepare(self, site: str) -> None:
-        """Make the site's part of the place, if it is missing."""
+        """Make the site's part of the store, if it is missing."""
 
     def sites(self) -> Collection[str]:
-        """Return the sites that have a part of the place, none if that is not known now."""
+        """Return the sites that have a part of the store, none if that is not known now."""
 
     def names(self, site: str) -> set[str]:
         """Return the names in a site's part."""
@@ -78,7 +78,7 @@ class FileStore(Protocol):
         """Return what is known about a path that was listed; FileNotFoundError if it is gone."""
 
     def put(self, source: Path, path: PurePath) -> None:
-        """Copy a file into the place, at once or not at all."""
+        """Copy a file into the store, at once or not at all."""
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
         """Copy a sketch of at most `most` bytes to this machine's disk; return False if it is none."""
@@ -102,7 +102,7 @@ class FolderStore:
     Anybody may have put anything there.
     """
 
-    poll = longest = POLL  # a folder costs nothing to try, so that a mount that appears is used at once
+    poll = longest = FOLDER_POLL  # a folder costs nothing to try, so that a mount that appears is used at once
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -184,7 +184,7 @@ class ObjectStore:
     the store may have put anything there.
     """
 
-    poll, longest = OBJECTS_POLL, LONGEST
+    poll, longest = OBJECT_POLL, OBJECT_LONGEST
 
     def __init__(self, url: str, option: str) -> None:
         scheme = url.partition(":")[0].lower()

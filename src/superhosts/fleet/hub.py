@@ -43,14 +43,8 @@ from superhosts.fleet.union import Merger, UnionBuilder
 from superhosts.sketch.sketch import Sketch
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
-EVERYONES = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-}  # these do not concern one window alone
+# Errors that do not concern one window alone.
+OF_THE_SYSTEM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
 PAST = 90 * 86400.0  # seconds to keep the ledger of a past window, so that it is not reported as new again
@@ -578,7 +572,7 @@ class Retries:
             return True
         except Exception as error:  # no input may stop the hub
             self._note(what, error if isinstance(error, OSError | SuperhostsError) else internal_error(error))
-            if _system_code(error) in EVERYONES:
+            if _system_code(error) in OF_THE_SYSTEM:
                 return False
         else:
             for over in {what: None, **dict.fromkeys(self._all_of(window))}:

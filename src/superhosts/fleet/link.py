@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from superhosts.core.notices import Notice
 from superhosts.core.units import format_size
 
 if TYPE_CHECKING:
+    from superhosts.fleet.intake import Intake
     from superhosts.fleet.spool import Spool
 
 DOUBLINGS = 64  # more would exceed every limit, and eventually the range of a float
@@ -46,22 +46,10 @@ class LinkSender(Protocol):
         """Send what waits in the spool until told to stop. Reports a broken link and retries."""
 
 
-class Acceptor(Protocol):
-    """Takes the sketches that a hub's receivers have received. Safe to call from several threads."""
-
-    folder: Path  # for files that are arriving; on the file system of the hub's store
-
-    def accept(self, path: Path, name: str, site: str) -> Receipt:
-        """Take a complete file in `folder`, sent by a site that the link has identified. OSError: try again later."""
-
-    def known(self, name: str) -> Receipt | None:
-        """Return the earlier receipt for a sketch; None if it was never seen."""
-
-
 class LinkReceiver(Protocol):
     counters: Any  # a dataclass of numbers
 
-    def run(self, acceptor: Acceptor, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
+    def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
         """Receive until told to stop; call `ready` when the link works for the first time."""
 
     def senders(self) -> Collection[str]:

@@ -267,8 +267,8 @@ class Quotas:
                 return True
             account.slowed = self._clock()
         self.roster.slowed(site)
-        text = f"SLOWED: {site} is over its quota, {self.quota}; the rest waits"
-        self._say(site, "times over its quota", Notice(text, "slowed", WARNING))
+        said = Notice(f"SLOWED: {site} is over its quota, {self.quota}; the rest waits", "slowed", WARNING)
+        self._say(site, "times over its quota", said)
         return False
 
     def give_back(self, site: str, bytes: int) -> None:

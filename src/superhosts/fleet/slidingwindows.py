@@ -12,7 +12,6 @@ disk; windows that are reported again follow each other in it like new ones.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -26,16 +25,15 @@ from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.clock import TimeSource, age_of
+from superhosts.fleet.clock import TimeSource
 from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Members, Reporter
-from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, revision_after
+from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, remove_old, revision_after
 from superhosts.fleet.union import Merger
 from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 FOLDER = "sliding"
-MAX_FORGOTTEN = 1000  # files to remove in one call
 
 
 class Grid(NamedTuple):
@@ -448,16 +446,8 @@ class SlidingLedgers:
 
     def forget(self, age: float) -> None:
         """Remove what is older than `age` seconds, a bounded number of files at a time."""
-        gone = 0
-        for path in self._folder.glob("*.json*"):
-            window = parse_window_name(path.stem)
-            with contextlib.suppress(OSError):  # not a file
-                if window is not None and age_of(path.lstat().st_mtime, window.end, self._times.wall()) > age:
-                    path.unlink()
-                    self._read.pop(path.stem, None)
-                    gone += 1
-            if gone == MAX_FORGOTTEN:
-                return
+        for window in remove_old(self._folder, age, self._times.wall()):
+            self._read.pop(window, None)
 
     def _path(self, window: str, ending: str = ".json") -> Path:
         return self._folder / f"{window}{ending}"

@@ -185,8 +185,8 @@ class Spool:
         return False
 
     def backlog(self) -> tuple[int, int]:
-        waiting = self.waiting()
-        return len(waiting), sum(map(_size, waiting))
+        sizes = self.sizes()
+        return len(sizes), sum(sizes.values())
 
     def size(self) -> int:
         """Return the bytes of all sketches, including those set aside."""

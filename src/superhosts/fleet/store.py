@@ -54,7 +54,7 @@ UNION = "merged.cube"
 LEDGER = "ledger.json"
 ROWS = "rows.jsonl"  # the rows of a window's last report
 MAX_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
-MAX_FORGOTTEN = 1000  # past ledgers to remove in one call
+MAX_FORGOTTEN = 1000  # files of past windows to remove in one call
 
 
 @dataclass
@@ -454,15 +454,7 @@ class WindowStore:
 
     def forget_past(self, age: float) -> None:
         """Remove ledgers of past windows that are older than `age` seconds, a bounded number at a time."""
-        gone = 0
-        for path in self._past.glob("*.json"):
-            window = parse_window_name(path.stem)
-            with contextlib.suppress(OSError):  # restored meanwhile, or not a file
-                if window is not None and age_of(path.lstat().st_mtime, window.end, self.times.wall()) > age:
-                    path.unlink()
-                    gone += 1
-            if gone == MAX_FORGOTTEN:
-                return
+        remove_old(self._past, age, self.times.wall())
 
     def write(self, window: str) -> None:
         with self.lock:
@@ -488,6 +480,20 @@ class WindowStore:
         ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
         write_json(path, asdict(ledger))
         return ledger
+
+
+def remove_old(folder: Path, age: float, now: float) -> list[str]:
+    """Remove what a folder has of windows older than `age` seconds, a bounded number at a time; return their names."""
+    gone: list[str] = []
+    for path in folder.glob("*.json*"):
+        window = parse_window_name(path.stem)
+        with contextlib.suppress(OSError):  # restored meanwhile, or not a file
+            if window is not None and age_of(path.lstat().st_mtime, window.end, now) > age:
+                path.unlink()
+                gone.append(path.stem)
+        if len(gone) == MAX_FORGOTTEN:
+            break
+    return gone
 
 
 def _is_member(path: Path, window: str) -> bool:

@@ -275,7 +275,6 @@ class AppendedFile(Destination):
         return (there.st_dev, there.st_ino) == (span.device, span.inode)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -355,7 +354,6 @@ class FileBatch(Batch):
 
     @property
     def report(self) -> Report:
-        """The report again."""
         window = None if self.span is None else Window(*self.span)
         return Report(rows=self.records, window=window, revision=self.revision)
 
@@ -386,7 +384,6 @@ class _Writer(Sender):
             inner.before_append = self._begin
 
     def deliver(self, batch: Batch) -> None:
-        """Write a report."""
         assert isinstance(batch, FileBatch)
         with self._lock:
             self._id = batch.id
@@ -412,7 +409,6 @@ class _Writer(Sender):
                 self._lock.release()
 
     def close(self) -> None:
-        """Close the file."""
         self.inner.close()
 
 

@@ -133,7 +133,6 @@ class OutputOptions:
 
     @property
     def format(self) -> Format:
-        """The format on standard output."""
         return "csv" if self.csv else "json" if self.json or "-" in self.outputs else "table"
 
     @property

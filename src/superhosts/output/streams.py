@@ -101,19 +101,15 @@ class Unbuffered(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the text."""
         return self._encoding
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._handle
 
     def isatty(self) -> bool:
-        """Return True if it is a terminal."""
         return os.isatty(self._handle)
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, text: str) -> int:
@@ -269,7 +265,6 @@ class Log:
             self._stream.flush()
 
     def write(self, line: str) -> None:
-        """Queue a line."""
         self._background.submit(lambda: self._put(line))
 
     def status(self) -> dict[str, int]:

@@ -85,7 +85,6 @@ class Columns(NamedTuple):
         return ({"window": window} if self.window else {}) | titles
 
     def cells(self, row: Row, window: str = "") -> Cells:
-        """Return the cells of a row."""
         cells = {name: window if name == "window" else HOST_COLUMNS[name].write(row) for name in self.titles()}
         return cells | ({"name": printable(host_name(row), MOST_NAME)} if self.name else {})
 
@@ -263,7 +262,6 @@ class Terminal:
         self._widths = {**self._widths, **{layout.titles[name]: width for name, width in layout.widths.items()}}
 
     def _print(self, *lines: str | Text) -> None:
-        """Print lines in one piece."""
         self._console.print(Text("\n").join(Text(line) if isinstance(line, str) else line for line in lines))
 
 
@@ -275,7 +273,6 @@ def _note(report: Report) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return untrusted text as one line."""
     return printable(text, most=len(text))
 
 

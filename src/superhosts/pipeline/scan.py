@@ -180,15 +180,10 @@ class Scan:
         """Make everything that one run uses."""
         settings, options = self.settings, self._options
         self.sources = list(sources)
-        if settings.threads is not None:
-            for source in self.sources:
-                source.use_threads(settings.threads)
-        if settings.window == "all":
-            for source in self.sources:
-                source.use_one_window()
-        sampling = settings.sampling
+        sampling, one_window = settings.sampling, settings.window == "all"
+        wants = replace(settings.wants, sampling=sampling, threads=settings.threads, one_window=one_window)
         for source in self.sources:
-            source.want(replace(settings.wants, sampling=sampling))
+            source.want(wants)
         self._stopping = False
         # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None

@@ -135,11 +135,13 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Wants:
-    """What a run needs to know of packets besides addresses and times. A source ignores what it cannot tell."""
+    """What a run needs besides addresses and times. A source ignores what it cannot tell."""
 
     details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
     tunnels: str = "outer"  # one of TUNNELS
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
+    threads: int | None = None  # that may read it; None: one for each CPU
+    one_window: bool = False  # all packets are one window: they need no time
 
 
 PLAIN = Wants()
@@ -153,19 +155,12 @@ class Source(Protocol):
     replays: bool = True  # the next run can read it again, from its beginning
     live: bool = False  # it waits for traffic that has not happened yet
     loses: bool = False  # packets are lost while it is not read: a live capture
+    wants: Wants = PLAIN
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
 
-    def use_threads(self, threads: int) -> None:
-        """Let no more than this many threads read it, in place of one for each CPU. Called before it is read."""
-        return
-
-    def use_one_window(self) -> None:
-        """Take all packets as one window: they need no time. Called before it is read."""
-        return
-
     def want(self, wants: Wants) -> None:
-        """Take note of what the run needs to know of packets. Called before it is read."""
-        return
+        """Take note of what the run needs. Called before it is read."""
+        self.wants = wants
 
     def use_filter(self, expression: str) -> None:
         """Take only packets that match an expression of libpcap. Called before it is read. Only for live captures."""

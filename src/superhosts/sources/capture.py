@@ -82,7 +82,7 @@ from superhosts.sources.frames.columns import (
     written,
 )
 from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
-from superhosts.sources.input import MOST_HEAD, FileSource, Input, Stream
+from superhosts.sources.input import MOST_HEAD, FileSource, Input, Opens
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
@@ -132,15 +132,6 @@ def not_a_capture(head: bytes, name: str, compression: str) -> InputError:
     """Return the error for an input of no format that is known, given its first bytes, decompressed."""
     file = "" if name == "stdin" or is_url(name) else name
     return InputError(filetypes.not_a_capture(head, file, compression), file=name)
-
-
-class Opens(Protocol):
-    """An input as a reader needs it: its name and its bytes."""
-
-    name: str
-
-    def open(self) -> Stream:
-        """Return its bytes, decompressed."""
 
 
 class CaptureReader:
@@ -586,20 +577,16 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
         self._block_bytes = block_bytes
         self._cutting = cutting
         self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
-        self._wants = PLAIN
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
             raise not_a_capture(head, self.name, source.compression)
         self.one_thread = self._takes_one_thread()
 
-    def use_threads(self, threads: int) -> None:
-        """Let no more than this many threads read pieces of a file."""
-        self._cutting = self._cutting._replace(threads=threads)
-        self.one_thread = self._takes_one_thread()
-
     def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
-        self._wants = wants
+        self.wants = wants
+        if wants.threads is not None:
+            self._cutting = self._cutting._replace(threads=wants.threads)
+            self.one_thread = self._takes_one_thread()
 
     def _look(self) -> int | None:
         """Return the time at which the input begins; None for an empty input.
@@ -612,7 +599,7 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
             self._first = block or ()
             return None if block is None else pipe.last_time()
         probed = SourceCounters()
-        wants = replace(self._wants, tunnels="outer")  # If details are wanted, the other walk need not be loaded.
+        wants = replace(self.wants, tunnels="outer")  # If details are wanted, the other walk need not be loaded.
         reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS, wants)
         try:
             if reader.read(limit=1) is not None:
@@ -631,7 +618,7 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
 
     def _read(self) -> Iterator[PacketBlock]:
         if self._reader is None:
-            self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self._wants)
+            self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self.wants)
         reader = self._reader or self._open()
         if self._first:
             first, self._first = self._first, ()
@@ -655,7 +642,7 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
     def again(self) -> Source:
         """Return the same file, to be read from its beginning."""
         source = CaptureSource(self._input, self._block_bytes, self._cutting)
-        source.want(self._wants)
+        source.want(self.wants)
         return source
 
     def _find_opening(self) -> None:
@@ -668,7 +655,7 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
 
     def _open(self) -> CaptureReader:
         if not isinstance(self._reader, CaptureReader):
-            self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS, self._wants)
+            self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
         return self._reader
 
 

@@ -29,7 +29,6 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import (
     CLOCKS,
     PACE,
-    PLAIN,
     Clocks,
     Pace,
     Source,
@@ -119,11 +118,10 @@ class FolderSource(Source):
         self._unreadable = False
         self._next_look = 0.0
         self._position = 0
-        self._wants = PLAIN
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
-        self._wants = wants
+        self.wants = wants
         self._tables = replace(self._tables, details=wants.details)
 
     def first_time(self) -> int | None:
@@ -207,7 +205,7 @@ class FolderSource(Source):
         """Return the reader of a file: of a capture, or of a table or log."""
         table = _table_format(file, self._tables)
         if table is None:
-            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self._wants)
+            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
         return RowPackets(tail.name, table.open(tail, self._tables), self.counters, one_window=False)
 
     def is_over(self, tail: _Tail) -> bool:

@@ -66,6 +66,16 @@ class Stream(Protocol):
         """Close the file."""
 
 
+class Opens(Protocol):
+    """An input as a reader needs it: its name and its bytes, decompressed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed."""
+
+
 class PlainStream:
     """The input's own bytes."""
 

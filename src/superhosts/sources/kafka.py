@@ -47,7 +47,7 @@ from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import PLAIN, Scheme, Source, SourceCounters, Wants
+from superhosts.sources.base import Scheme, Source, SourceCounters
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -438,7 +438,6 @@ class KafkaSource(Source):
         self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
         self._json: JsonRecords | None = None
         self._known = False  # the format
-        self._wants = PLAIN
         if topic.words.get("format") == "goflow2":
             self._fields = self._fields or GOFLOW2
         self._consumer: Any = None
@@ -449,10 +448,6 @@ class KafkaSource(Source):
         self._shown = 0
         self._stopped = self._waits = False
         self._client = import_client(name)
-
-    def want(self, wants: Wants) -> None:
-        """Read protocols, ports and flags, too, if the run wants details."""
-        self._wants = wants
 
     def first_time(self) -> int | None:
         """Return None: nobody knows before a message has come."""
@@ -595,13 +590,13 @@ class KafkaSource(Source):
         if self._json is not None:
             return self._json.read(values)
         assert self._fields is not None
-        return read_protobuf(values, self._fields, details=self._wants.details)
+        return read_protobuf(values, self._fields, details=self.wants.details)
 
     def _recognise(self, message: bytes) -> None:
         """Find out the format by a message, unless the caller has said it."""
         format = self._topic.words.get("format")
         if format == "json" or (format is None and self._fields is None and message[:1] == b"{"):
-            self._json = JsonRecords(self.name, details=self._wants.details)
+            self._json = JsonRecords(self.name, details=self.wants.details)
         elif self._fields is None and is_delimited(message):
             self._fields = GOFLOW2
         elif self._fields is None:

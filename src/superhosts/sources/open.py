@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.sources.base import PLAIN, FileFormat, Scheme, Source, SourceCounters, Stopped, Wants, input_border
+from superhosts.sources.base import FileFormat, Scheme, Source, SourceCounters, Stopped, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
 from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
@@ -48,32 +48,13 @@ class PipeSource(Source):
         self._input = pipe
         self._recognise = recognise
         self._source: Source | None = None
-        self._threads: int | None = None
-        self._one_window = False
-        self._wants = PLAIN
-
-    def use_threads(self, threads: int) -> None:
-        """Let no more than this many threads read it."""
-        self._threads = threads
-
-    def use_one_window(self) -> None:
-        """Take all packets as one window."""
-        self._one_window = True
-
-    def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
-        self._wants = wants
 
     def _recognised(self) -> Source:
         """Return the source that reads it, waiting for the first bytes."""
         if self._source is None:
             source = self._recognise(self._input)
             source.counters.on_warning = self.counters.on_warning
-            if self._threads is not None:
-                source.use_threads(self._threads)
-            if self._one_window:
-                source.use_one_window()
-            source.want(self._wants)
+            source.want(self.wants)
             self._source, self.counters = source, source.counters
         return self._source
 

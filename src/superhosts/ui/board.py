@@ -86,7 +86,6 @@ class Board(Destination):
             listener()
 
     def windows(self) -> list[Shown]:
-        """Return the windows, the oldest first."""
         with self._lock:
             return sorted(self._shown.values(), key=_end)
 

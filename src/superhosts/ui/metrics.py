@@ -84,7 +84,6 @@ def _histogram(name: str, help: str, durations: Durations) -> Metric:
 
 @_reading
 def of_program(command: str, version: str, health: Health) -> Iterator[Metric]:
-    """The program itself."""
     yield _metric(GAUGE, "build_info", "Always 1.", ("version", "command"), [((version, command), 1)])
     yield _gauge("healthy", "1 if the main loop moved recently (/healthz).", not health.why_dead())
     yield _gauge("ready", "1 if it takes traffic (/readyz).", not health.why_not_ready())
@@ -92,7 +91,6 @@ def of_program(command: str, version: str, health: Health) -> Iterator[Metric]:
 
 @_reading
 def of_log(status: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
-    """The log."""
     yield _counter("log_lines_dropped", "Lines that standard error never got.", status()["dropped"])
 
 
@@ -104,7 +102,6 @@ def of_reloads(failed: Callable[[], int]) -> Iterator[Metric]:
 
 @_reading
 def of_windows(last: LastWindow) -> Iterator[Metric]:
-    """Windows."""
     yield _counter("windows_closed", "Windows that were closed; of a hub: reported, each once.", last.closed)
     if last.at is not None and last.seconds is not None:
         yield _gauge("window_seconds", "Length of the last window.", last.seconds)
@@ -163,7 +160,6 @@ def _sum(exports: Sequence[Mapping[str, Any]], name: str) -> int:
 
 @_reading
 def of_edge(counters: EdgeCounters) -> Iterator[Metric]:
-    """An edge."""
     lost = {"disk": counters.lost, "killed": counters.interrupted}
     yield _counters("windows_lost", "Windows of live input that never reached the spool.", "reason", lost)
     yield _counter("clock_jumps", "Times that the clock of the packets was set.", counters.jumps)
@@ -224,7 +220,6 @@ def of_destinations(found: Callable[[], Mapping[str, Sequence[Destination]]]) ->
 
 @_reading
 def of_alerts(desk: AlertDesk) -> Iterator[Metric]:
-    """Alerts."""
     states = desk.states()
     yield _gauge("alerts_open", "Alerts that are open.", states.pop("open"))
     yield _counters("alerts", "What became of rows: alerts opened, and so on.", "event", states)
@@ -301,7 +296,6 @@ def state_of(detector: object) -> PartState:
 
 
 def states_of(sketch: Sketch) -> dict[Part, PartState]:
-    """Return how full each part of a sketch is."""
     return {part: state_of(detector) for part, detector in sketch.parts.items()}
 
 
@@ -323,7 +317,6 @@ class LastWindow:
             self.window, self.hosts, self.at = window, hosts, self._wall()
 
     def note_sketch(self, sketch: Sketch) -> None:
-        """Note how full a sketch is."""
         self.parts = states_of(sketch)
 
     @property

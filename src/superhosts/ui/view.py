@@ -304,7 +304,6 @@ class View:
         return self.alerts is not None and self.alerts.unmute(host, rule)
 
     def list_sites(self) -> list[Json]:
-        """Return what a hub knows of each site."""
         return [] if self.sites is None else self.sites()
 
     def sketch(self) -> Json:

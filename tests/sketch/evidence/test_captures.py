@@ -73,8 +73,7 @@ def read(file: str) -> Batches:
     """Return all packets or records of a file, with what they say."""
     batches = []
     for source in open_inputs([DATA / file]):
-        source.use_one_window()
-        source.want(Wants(details=True))
+        source.want(Wants(details=True, one_window=True))
         batches += [batch.take(slice(None)) for block in source.blocks() for batch in block if len(batch)]
     return batches
 

@@ -85,7 +85,7 @@ def test_what_sites_tell_has_the_label_of_the_page() -> None:
     roster = Roster()
     for _ in range(ENOUGH):
         roster.told("ams", "1", 1, (2, 3))
-    found = {f"superhosts_{each.name}": each for each in of_roster(roster)()}
+    found = {each.name: each for each in of_roster(roster)()}
     for name in TOLD_OVER_NATS:
-        assert [labels for labels, _ in found[name].values] == [("ams",)]
-        assert re.findall(r"`(\w+)`", documented()[name][1]) == [*found[name].labels] == ["site"]
+        assert [sample.labels for sample in found[name].samples] == [{"site": "ams"}]
+        assert re.findall(r"`(\w+)`", documented()[name][1]) == ["site"]

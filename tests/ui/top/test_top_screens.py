@@ -577,6 +577,7 @@ def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch
     drive(app, act)
 
 
+@pytest.mark.slow
 def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     plain = program.host_line

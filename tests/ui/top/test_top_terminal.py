@@ -137,6 +137,7 @@ def test_no_color(archive: Path) -> None:
     assert not COLOURS.search(top.sent)
 
 
+@pytest.mark.slow
 def test_a_signal_leaves_the_terminal_in_order(archive: Path) -> None:
     with on_terminal(archive, "--threshold", "100", "--key-file", "public") as top:
         top.until("10.0.0.1")

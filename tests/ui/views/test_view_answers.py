@@ -334,14 +334,11 @@ def test_a_window_that_was_busy_is_asked_again(archive: Path, monkeypatch: pytes
 
 def test_a_hosts_alerts_are_found_among_many(tmp_path: Path) -> None:
     store = AlertStore(tmp_path / "alerts.db")
-    machine = store.machine(Policy())
-    for number in range(CLOSED_ALERTS + 50):
-        start = NOON + number * 4 * LENGTH
-        row = {"host": f"10.1.{number >> 8}.{number & 255}", "family": 4, "side": "inner", "direction": "any"}
-        numbers = {"peers": 5000, "peers_low": 5000, "peers_high": 5000, "saturated": False}
-        store.take(machine, Window(start, start + LENGTH), [row | numbers])
-        for quiet in (1, 2):
-            store.take(machine, Window(start + quiet * LENGTH, start + (quiet + 1) * LENGTH), [])
+    machine = store.machine(Policy(cap=1000))
+    same = {"family": 4, "side": "inner", "direction": "any", "peers": 5000, "peers_low": 5000, "peers_high": 5000}
+    hosts = [{"host": f"10.1.{number >> 8}.{number & 255}", **same} for number in range(CLOSED_ALERTS + 50)]
+    for number, rows in enumerate((hosts[:1], [], [], hosts[1:], [], [])):  # the first one is the oldest
+        store.take(machine, Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH), rows)
     view = View("hub", Board(), lambda: WANTED, alerts=store)
     (alert,) = view.host("10.1.0.0")["alerts"]
     assert alert["closed"] > 0

@@ -230,7 +230,6 @@ class CpuCbaa(CpuEngine):
     columns_of = staticmethod(columns_of)
 
     def write(self, task: Task) -> None:
-        """Write the pairs of one thread's task."""
         fill(task, self.bins.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
 
     def search(self, search: Search) -> tuple[Words, Counts]:

@@ -417,12 +417,10 @@ class CudaCube(CudaEngine):
 
     @on_gpu
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         return self._measure(mangled, make_column_of(self.geometry, True))
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of the columns and labels."""
         geometry, arrays = self.geometry, super().arrays()
         labels: Words = self.extra.copy_to_host()
         arrays["labels"] = labels.reshape(geometry.plain_columns, geometry.labels, geometry.limbs)

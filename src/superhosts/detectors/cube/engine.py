@@ -96,7 +96,6 @@ class CpuCube(CpuEngine):
         return columns_of(mangled, True, geometry, key)
 
     def write(self, task: Task) -> None:
-        """Write the pairs of one thread's task."""
         self.write_from(task, self.bins.pool)
 
     def write_from(self, task: Task, pool: Pool) -> None:
@@ -133,7 +132,6 @@ class CpuCube(CpuEngine):
         run_parallel(write_content, calls, self.threads)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Return the hosts that labels name and that pass the search, and their zero counts."""
         self.flush()
         spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, self.store, search, self.geometry, self.key) for span in spans]
@@ -260,11 +258,9 @@ class Stages(Engine):
         return self.pairs.memory if self.pairs is not None else self._dense_form().size
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Add a batch of pairs."""
         self.update_batches([(hosts, peers)])
 
     def update_batches(self, batches: Batches) -> None:
-        """Add several batches of pairs."""
         for piece in _pieces(batches):
             if self.dense is not None:
                 self._finish()
@@ -286,7 +282,6 @@ class Stages(Engine):
         self._become_dense()
 
     def flush(self) -> None:
-        """Write all pending pairs."""
         if self.settle() is None and self.dense is not None:
             self.dense.flush()
 
@@ -335,15 +330,12 @@ class Stages(Engine):
         return whole
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Search the dense form."""
         return self._dense_form().search(search)
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in the dense form."""
         return self._dense_form().measure(mangled)
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in the giant columns of the dense form."""
         return self._dense_form().measure_giants(mangled)
 
     def block_takers(self) -> dict[str, Take] | None:
@@ -351,15 +343,12 @@ class Stages(Engine):
         return None if self.settle() is not None else self._dense_form().block_takers()
 
     def zeros(self) -> Counts:
-        """Return the zero bits of every column of the dense form."""
         return self._dense_form().zeros()
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice of the dense form."""
         return self._dense_form().zero_sums()
 
     def arrays(self) -> Arrays:
-        """Return the arrays of the dense form."""
         return self._dense_form().arrays()
 
     def load(self, arrays: Arrays) -> None:

@@ -29,7 +29,8 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, Acceptor, Receipt, Say, retry_delay
+from superhosts.fleet.intake import Intake
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, Receipt, Say, retry_delay
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.connection import Link
 from superhosts.fleet.nats.messages import MIN_STEP, Chunk, edge_mismatch, encode_receipt, parse_wire, site_of
@@ -238,7 +239,7 @@ class Assembly:
             self.path.replace(gone)
         return gone
 
-    def hand_in(self, intake: Acceptor) -> Receipt:
+    def hand_in(self, intake: Intake) -> Receipt:
         """Flush the complete file to disk and hand it to the intake; remove what the intake does not keep."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
@@ -326,7 +327,7 @@ class Assembler:
         self,
         context: ReceiverContext,
         arrivals: Arrivals,
-        intake: Acceptor,
+        intake: Intake,
         on_piece: Callable[[str, str], None],
         *,
         at_once: int = AT_ONCE,

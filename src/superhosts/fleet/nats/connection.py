@@ -172,7 +172,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 class LinkStatus:
     """Logs changes of a link: each reason why it is down once, and when it works again."""
 
-    def __init__(self, options: NatsOptions, say: Say, counters: Any = None) -> None:
+    def __init__(self, options: NatsOptions, say: Say, counters: Any) -> None:
         """Keep the last reason in `counters.down`, empty while the link works."""
         self._shown = options.shown
         self._say = say
@@ -184,8 +184,7 @@ class LinkStatus:
 
     def down(self, reason: str, waiting: str = "") -> None:
         """Log that the link does not work, once per reason."""
-        if self._counters is not None:
-            self._counters.down = reason
+        self._counters.down = reason
         if reason not in self._reasons:
             self._reasons.add(reason)
             self._say(
@@ -198,8 +197,7 @@ class LinkStatus:
 
     def up(self) -> None:
         """Log that it works again, if it did not."""
-        if self._counters is not None:
-            self._counters.down = ""
+        self._counters.down = ""
         if self._reasons:
             self._reasons.clear()
             self._say(Notice(f"the link to {self._shown} works again", "recovered"))

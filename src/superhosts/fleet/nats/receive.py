@@ -36,7 +36,8 @@ from superhosts.core.files import read_json, remove_or_set_aside, write_json
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.link import MAX_REASON, RESEND, Acceptor, Receipt, Say
+from superhosts.fleet.intake import Intake
+from superhosts.fleet.link import MAX_REASON, RESEND, Receipt, Say
 from superhosts.fleet.nats.assembly import (
     AT_ONCE,
     DEFAULT_PATIENCE,
@@ -261,7 +262,7 @@ async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, in
 class Questions:
     """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
 
-    def __init__(self, context: ReceiverContext, arrivals: Arrivals, intake: Acceptor, patience: float) -> None:
+    def __init__(self, context: ReceiverContext, arrivals: Arrivals, intake: Intake, patience: float) -> None:
         """Request a sketch again if it is neither arriving nor queued, or has not come for `patience` seconds."""
         self._context, self._arrivals, self._intake, self._patience = context, arrivals, intake, patience
         self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
@@ -420,7 +421,7 @@ class NatsReceiver:
         now = (await link.jetstream.stream_info(STREAM)).state
         self._earlier = (now if self._earlier is None else self._earlier[0]), now
 
-    def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+    def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
         self._ready = ready
         with contextlib.suppress(OSError):  # an unreadable folder is reported when a sketch arrives
@@ -428,7 +429,7 @@ class NatsReceiver:
                 remove_or_set_aside(left)
         asyncio.run(self._run(intake, stop))
 
-    def begin(self, intake: Acceptor) -> None:
+    def begin(self, intake: Intake) -> None:
         """Forget all arriving sketches, and hand in to this intake from now on."""
         self.arrivals.clear()
         self.jobs = self.context.jobs = Jobs()
@@ -442,7 +443,7 @@ class NatsReceiver:
             patience=self._patience,
         )
 
-    async def _run(self, intake: Acceptor, stop: threading.Event) -> None:
+    async def _run(self, intake: Intake, stop: threading.Event) -> None:
         self.begin(intake)
         timing = self._options.timing
         await keep_connected(lambda: self._session(stop), stop, self._status, timing=timing)

@@ -1,8 +1,8 @@
 """Detectors that others published, for comparisons with the cube: one file each, with its paper in the docstring.
 
 In: pairs as two columns (`update`). Out: super hosts with their numbers of peers and intervals (`super_hosts`). Read
-`base.py` first: it has the verbs of all of them. `dcds_cuda.py` and `gse_cuda.py` have the kernels of the two rivals
-that their papers ran on a GPU; VBFA uses those of CBAA. `lab/scan.py` lets a scan use a rival as its detector.
+`base.py` first: it has the verbs of all of them. DCDS, VBFA and GSE run on GPUs, too, as the paper ran them.
+`lab/scan.py` lets a scan use a rival as its detector.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa import CpuCbaa, fill
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
 from superhosts.detectors.cbaa.addressing import Search
+from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.engines.base import Engine, Plan, to_host
 from superhosts.detectors.engines.bins import Task
 from superhosts.detectors.plan import check_limits, prefix_test
@@ -170,8 +171,6 @@ class Vbfa(ColumnRival):
         return CpuVbfa(plan)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        from superhosts.detectors.cbaa.cuda import CudaCbaa  # needs the CUDA packages, which are optional
-
         return CudaCbaa(plan, gpu)
 
     def _noise(self) -> float:

@@ -219,7 +219,6 @@ class Past:
             self.forgotten.add(oldest)
 
     def next_window(self) -> None:
-        """End a window."""
         self.windows += 1
 
     def stored(self, key: str) -> str:

@@ -159,7 +159,6 @@ class Rule:
         return self.threshold
 
     def holds_at(self, seconds: float) -> bool:
-        """Return True if the rule holds at a moment."""
         return self.hours is None or self.hours.include(seconds)
 
 

@@ -91,7 +91,6 @@ class AlertStore:
             self._database.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     def machine(self, policy: Policy) -> AlertMachine:
@@ -189,7 +188,6 @@ class AlertStore:
             return [Alert.from_fields(json.loads(content)) for (content,) in rows]
 
     def mutes(self) -> AllowList:
-        """Return what is muted now."""
         with self._reading():
             return AllowList(Entry(as_network(each["host"], "mute"), each["rule"], "muted") for each in self.muted())
 
@@ -317,7 +315,6 @@ class AlertDesk(Destination):
         return self._machine.policy
 
     def receivers(self) -> list[Destination]:
-        """Return the destinations of alerts."""
         return list(self._receivers)
 
     def states(self) -> dict[str, int]:

@@ -37,11 +37,9 @@ class Alertmanager(Sender):
         self.repeat_after = min(REPEAT, (self._lasts or LEAST) / 3)
 
     def deliver(self, batch: Batch) -> None:
-        """Post the alerts of a batch in one request."""
         self._post(batch.records, batch.seconds)
 
     def repeat(self) -> None:
-        """Post the open alerts again."""
         alerts, most = self.open_alerts, self.most_records or 1
         for start in range(0, len(alerts), most):
             self._post(alerts[start : start + most])

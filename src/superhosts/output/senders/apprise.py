@@ -40,7 +40,6 @@ class Apprise(Sender):
             raise address.error("Apprise does not know such a URL")
 
     def deliver(self, batch: Batch) -> None:
-        """Notify once for a batch."""
         body = "\n".join(shown_lines(batch)) or "no hosts any more"
         if not self._notifier.notify(title=heading(batch), body=body, notify_type=_type(batch)):
             raise TemporaryError("Apprise could not deliver")

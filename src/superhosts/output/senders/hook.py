@@ -134,7 +134,6 @@ class Hook(Sender):
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill a program and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(PermissionError):

@@ -65,7 +65,6 @@ class Mail(Sender):
             address.tls()
 
     def deliver(self, batch: Batch) -> None:
-        """Send the mail of a batch."""
         if not batch.records:
             return
         try:
@@ -84,7 +83,6 @@ class Mail(Sender):
             raise TemporaryError(reason_of(error)) from None
 
     def message(self, batch: Batch) -> EmailMessage:
-        """Return the mail of a batch."""
         mail = EmailMessage()
         mail["Subject"] = _subject(batch)
         mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()

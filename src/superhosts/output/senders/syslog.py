@@ -71,7 +71,6 @@ class Syslog(Sender):
         self._socket: socket.socket | None = None
 
     def deliver(self, batch: Batch) -> None:
-        """Send the messages of all records."""
         messages = [self.message(record) for record in batch.records]
         try:
             connected = self._connected()
@@ -99,7 +98,6 @@ class Syslog(Sender):
         return line.encode() + (text.encode() if text.isascii() else b"\xef\xbb\xbf" + text.encode(errors="replace"))
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()

@@ -84,7 +84,6 @@ class Webhook(Sender):
 
 
 def signed(name: str, body: bytes, secret: bytes | None) -> dict[str, str]:
-    """Return the headers of a request."""
     moment = str(int(time.time()))
     headers = {"webhook-id": name, "webhook-timestamp": moment}
     if secret is not None:
@@ -105,7 +104,6 @@ def secret_bytes(text: str) -> bytes:
 
 
 def as_json(batch: Batch, _key: str) -> Iterator[Body]:
-    """Yield the batch with its records."""
     yield batch.as_json()
 
 

@@ -29,7 +29,7 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.core.units import parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.sources.base import CLOCKS, PACE, PLAIN, Clocks, Pace, Scheme, Source, SourceCounters, Wants
+from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Scheme, Source, SourceCounters
 from superhosts.sources.frames.columns import (
     PACKETS,
     TALLY_SLOTS,
@@ -212,7 +212,6 @@ class LiveSource(Source):
             raise InputError(f"no such interface; here are {known}, or any for all of them", file=self.name)
         self._interface, self._capturing, self._fanout = interface, capturing, fanout
         self._pace, self._clocks = pace, clocks
-        self._wants = PLAIN
         self._filter: str | None = None
         self._ring: Ring | None = None
         self._bound = 0  # the number of the interface
@@ -224,10 +223,6 @@ class LiveSource(Source):
         self._place = np.zeros(PLACE_SLOTS, np.int64)
         self._lender: ColumnLender | None = None
         self._columns: Columns | None = None
-
-    def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
-        self._wants = wants
 
     def use_filter(self, expression: str) -> None:
         """Take only packets that match; UsageError with libpcap's message if the expression is wrong."""
@@ -284,9 +279,9 @@ class LiveSource(Source):
 
     def _prepare(self) -> None:
         """Open the ring, once everything is compiled: from then on packets come."""
-        self._tally[WANTS] = wants_of(self._wants)
-        rows = BLOCK_PACKETS * (2 if self._wants.tunnels == "both" else 1)
-        self._lender = ColumnLender(rows, rows, self._wants.details)
+        self._tally[WANTS] = wants_of(self.wants)
+        rows = BLOCK_PACKETS * (2 if self.wants.tunnels == "both" else 1)
+        self._lender = ColumnLender(rows, rows, self.wants.details)
         self._columns = self._lender.borrow()
         empty = np.zeros(32, np.uint32)
         self._walk(empty.view(np.uint8), empty, Layout(128, 1, 0))
@@ -313,7 +308,7 @@ class LiveSource(Source):
 
     def _program(self) -> bpf.Program:
         """Return the program that cuts packets behind their headers, and drops those that the filter drops."""
-        size = self._capturing.snap or (SNAP if self._wants.tunnels == "outer" else TUNNEL_SNAP)
+        size = self._capturing.snap or (SNAP if self.wants.tunnels == "outer" else TUNNEL_SNAP)
         if not self._filter:
             return bpf.take(size)
         plain = self._interface != ANY and has_ethernet_headers(self._interface)

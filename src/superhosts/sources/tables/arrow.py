@@ -45,7 +45,7 @@ from superhosts.errors import InputError, OutputError
 from superhosts.jit.cache import compiled
 from superhosts.sources.base import Stopped
 from superhosts.sources.files import file_system, is_url
-from superhosts.sources.input import Input, Stream
+from superhosts.sources.input import Input, Opens, Stream
 from superhosts.sources.tables.details import (
     Codes,
     DetailFields,
@@ -58,7 +58,7 @@ from superhosts.sources.tables.details import (
 )
 from superhosts.sources.tables.mapping import UNITS, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat
 from superhosts.sources.tables.times import NO_TIME, factor_of, parse_times, scale_floats, scale_integers
 
 FILE_MAGIC = b"ARROW1\0\0"

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from superhosts.errors import InputError
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.delimited import DelimitedGrammar
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import RowBlock, TableFormat
 from superhosts.sources.tables.textreader import TextReader
 from superhosts.sources.tables.textrow import MARK
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.input import Input
+from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables.arrow import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.delimited import (
@@ -32,7 +32,7 @@ from superhosts.sources.tables.knownlogs import AWS, CSV, JSON_LINES, LOGS, ZEEK
 from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquet import PARQUET
-from superhosts.sources.tables.source import Opens, TableFormat, TableReader
+from superhosts.sources.tables.source import TableFormat, TableReader
 from superhosts.sources.tables.textreader import Layout, TextReader, open_text
 from superhosts.sources.tables.textrow import MARK
 

@@ -37,6 +37,7 @@ from superhosts.core.device import thread_count
 from superhosts.core.profile import measured
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import number_at, word_at
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import (
     PlacedFile,
     Places,
@@ -51,7 +52,7 @@ from superhosts.sources.tables.arrow import (
     wanted_of,
 )
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import Opens, RowBlock, TableFormat
+from superhosts.sources.tables.source import RowBlock, TableFormat
 
 MAGIC = b"PAR1"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches

@@ -22,11 +22,11 @@ from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.input import Stream
+from superhosts.sources.input import Opens, Stream
 from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock
+from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import factor_of, parse_times, scale_floats, scale_integers
 

@@ -26,7 +26,7 @@ from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.input import FileSource, Input, Stream
+from superhosts.sources.input import FileSource, Input, Opens
 from superhosts.sources.tables.mapping import columns_found
 from superhosts.sources.tables.options import TableOptions
 
@@ -61,16 +61,6 @@ class RowBlock:
 
     def __len__(self) -> int:
         return len(self.src[0] if isinstance(self.src, AddressColumn) else self.src)
-
-
-class Opens(Protocol):
-    """An input as a reader needs it: its name and its bytes, decompressed."""
-
-    @property
-    def name(self) -> str: ...
-
-    def open(self) -> Stream:
-        """Return its bytes, decompressed. Reading returns what is there, and waits only for the first byte."""
 
 
 class TableReader(Protocol):
@@ -217,18 +207,13 @@ class TableSource(FileSource[RowPackets]):
         super().__init__(source)
         self._format = format
         self._options = options
-        self._one_window = False
         self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
         self.one_thread = source.reopens and (format.one_thread or bool(source.compression))
 
-    def use_threads(self, threads: int) -> None:
-        self._options = replace(self._options, threads=threads)
-
-    def use_one_window(self) -> None:
-        self._one_window = True
-
     def want(self, wants: Wants) -> None:
-        self._options = replace(self._options, details=wants.details)
+        self.wants = wants
+        threads = self._options.threads if wants.threads is None else wants.threads
+        self._options = replace(self._options, details=wants.details, threads=threads)
 
     def _look(self) -> int | None:
         """Return the time at which the table begins; None for an empty one. A stray time does not count.
@@ -258,16 +243,16 @@ class TableSource(FileSource[RowPackets]):
 
     def again(self) -> Source:
         source = TableSource(self._input, self._format, self._options)
-        source._one_window = self._one_window
+        source.wants = self.wants
         return source
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None also if its rows need no time."""
-        return None if self._one_window else super().identity()
+        return None if self.wants.one_window else super().identity()
 
     def _open(self, counters: SourceCounters) -> RowPackets:
         reader = self._format.open(self._input, self._options)
-        return RowPackets(self.name, reader, counters, one_window=self._one_window)
+        return RowPackets(self.name, reader, counters, one_window=self.wants.one_window)
 
 
 def _first_rows(rows: RowPackets) -> PacketBlock:

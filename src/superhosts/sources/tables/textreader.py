@@ -30,10 +30,10 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
-from superhosts.sources.input import Input
+from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles
-from superhosts.sources.tables.source import BadRow, Opens, RowBlock, TableReader
+from superhosts.sources.tables.source import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.textrow import Bytes, Roles, Rows, new_rows
 from superhosts.sources.tables.textscan import PADDING
 

@@ -85,7 +85,6 @@ class HostsScreen(Screen[None]):
         self._drawn: object = None  # what the table shows
 
     def compose(self) -> ComposeResult:
-        """Return the lines and the table."""
         top = self._top
         yield Line(lambda width: title_line(top.snapshot, top.halted, top.where, width), id="title")
         yield Line(self._status, id="status")
@@ -98,17 +97,14 @@ class HostsScreen(Screen[None]):
             yield Input(placeholder="words, or a prefix like 10.0.0.0/8; Esc shows all", compact=True)
 
     def on_mount(self) -> None:
-        """Show what is known already."""
         self.query_one("#filter").display = False
         self.query_one(Grid).focus()
         self.show()
 
     def on_screen_resume(self) -> None:
-        """Show what has changed meanwhile."""
         self.show()
 
     def on_resize(self) -> None:
-        """Lay the columns out again."""
         self._layout = NO_LAYOUT
         self.call_after_refresh(self.show)
 
@@ -171,18 +167,15 @@ class HostsScreen(Screen[None]):
 
     @property
     def chosen(self) -> HostRow | None:
-        """The host that the cursor is on."""
         place = self.query_one(Grid).cursor
         return self._rows[place] if place < len(self._rows) else None
 
     def on_grid_chosen(self) -> None:
-        """Open the page of a host."""
         snapshot = self._top.snapshot
         if self.chosen is not None and snapshot is not None and snapshot.shown is not None:
             self.app.push_screen(HostScreen(self._top, self.chosen, span_of(snapshot.shown)))
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column."""
         names = [name for name in ORDERS if name in self._layout.widths]
         where = self._top.where
         place = names.index(where.order) if where.order in names else 0
@@ -190,7 +183,6 @@ class HostsScreen(Screen[None]):
         self.show()
 
     def action_filter(self) -> None:
-        """Ask for the words of the filter."""
         field = self.query_one(Input)
         self.query_one("#keys").display = False
         self.query_one("#filter").display = True
@@ -206,11 +198,9 @@ class HostsScreen(Screen[None]):
             self.action_newest()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while somebody types."""
         self._filter(event.value)
 
     def on_input_submitted(self) -> None:
-        """Keep the filter."""
         self._leave_filter()
 
     def _filter(self, words: str) -> None:
@@ -223,7 +213,6 @@ class HostsScreen(Screen[None]):
         self.query_one(Grid).focus()
 
     def action_window(self, step: int) -> None:
-        """Look at an older or newer window."""
         snapshot, where = self._top.snapshot, self._top.where
         if snapshot is None or not snapshot.windows:
             return
@@ -235,12 +224,10 @@ class HostsScreen(Screen[None]):
         self.refresh_lines()
 
     def action_newest(self) -> None:
-        """Look at the newest window, and follow it."""
         self._top.where = self._top.where._replace(wanted=None)
         self._top.look()
 
     def action_mute(self) -> None:
-        """Ask whether alerts of a host are to be muted."""
         if self.chosen is not None:
             self._top.mute(self.chosen.asked)
 
@@ -301,11 +288,9 @@ class TopApp(App[None]):
         return printable(self._messages())
 
     def get_default_screen(self) -> Screen[None]:
-        """Return the screen of hosts."""
         return self._hosts
 
     def on_mount(self) -> None:
-        """Begin to look, and follow changes."""
         self.feed.follow(self._tell)
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would be left as the screen needs it
@@ -318,7 +303,6 @@ class TopApp(App[None]):
         self.post_message(Changed())
 
     def on_changed(self) -> None:
-        """Look again."""
         self.look()
 
     def _look_if_lost(self) -> None:
@@ -378,19 +362,15 @@ class TopApp(App[None]):
         self._tell()
 
     async def action_quit(self) -> None:
-        """End."""
         self.exit()
 
     def action_alerts(self) -> None:
-        """Show alerts."""
         self._open(AlertsScreen(self))
 
     def action_sites(self) -> None:
-        """Show sites."""
         self._open(SitesScreen(self))
 
     def action_help(self) -> None:
-        """Show the keys."""
         if not isinstance(self.screen, Help):
             self.push_screen(Help())
 

@@ -116,7 +116,6 @@ class LocalFeed:
         self._close()
 
     def host(self, host: str) -> Json:
-        """Return one host."""
         return self._view.host(host)
 
 
@@ -151,27 +150,21 @@ class RemoteFeed:
         return self._object("summary")
 
     def windows(self) -> list[Json]:
-        """Return the windows, the oldest first."""
         return self._list("windows")
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
-        """Return one window with its rows."""
         return self._object("window", start=start, end=end)
 
     def host(self, host: str) -> Json:
-        """Return one host."""
         return self._object("host", HOST_TIMEOUT, host=host)
 
     def list_alerts(self) -> Json:
-        """Return alerts and what is muted."""
         return self._object("alerts")
 
     def list_sites(self) -> list[Json]:
-        """Return what a hub knows of each site."""
         return self._list("sites")
 
     def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
-        """Want no alerts of a host for some time."""
         self._send("mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
 
     def unmute(self, host: str, rule: str) -> bool:

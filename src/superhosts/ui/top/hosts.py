@@ -66,7 +66,6 @@ class HostRow(NamedTuple):
 
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
-    """Return the rows of an answer."""
     return [_host_row(row) for row in rows]
 
 

@@ -387,12 +387,10 @@ class ListTable(NamedTuple):
     widths: Mapping[str, int]
 
     def header(self) -> Text:
-        """Return the names of the columns."""
         names = [_aligned(name, width, name) for name, width in self.widths.items()]
         return Text("  " + (" " * GAP).join(names), DIM)
 
     def line(self, place: int, is_chosen: bool) -> Text:
-        """Return a line."""
         item = self.items[place]
         line = Text().append("▸ " if is_chosen else "  ", BOLD)
         for number, (name, width) in enumerate(self.widths.items()):

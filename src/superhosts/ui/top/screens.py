@@ -95,12 +95,10 @@ class Grid(ScrollView, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """Keep the cursor on the screen."""
         self.virtual_size = Size(self.size.width, len(self._keys))
         self._keep_visible()
 
     def render_line(self, y: int) -> Strip:
-        """Return a line of the screen."""
         place = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if place >= len(self._keys):
@@ -109,19 +107,15 @@ class Grid(ScrollView, can_focus=True):
         return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
 
     def action_move(self, lines: int) -> None:
-        """Move the cursor."""
         self._go(self.cursor + lines)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by a screenful."""
         self._go(self.cursor + pages * max(self.size.height - 1, 1))
 
     def action_end(self, last: bool) -> None:
-        """Move the cursor to the first or last line."""
         self._go(len(self._keys) - 1 if last else 0)
 
     def action_choose(self) -> None:
-        """Tell the screen that a line was chosen."""
         if self._keys:
             self.post_message(self.Chosen())
 
@@ -150,7 +144,6 @@ class Line(Widget):
         self._drawn = Text()
 
     def render(self) -> Text:
-        """Return the line."""
         self._drawn = self._draw(self.size.width)
         self._drawn.no_wrap = True
         return self._drawn
@@ -225,7 +218,6 @@ class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,enter,q,space", "dismiss", show=False)]
 
     def compose(self) -> ComposeResult:
-        """Return the list."""
         text = Text().append("Keys\n\n", BOLD)
         for key, deed in KEYS:
             text.append(f"{key:<{WIDTH}}", BOLD).append(f"{deed}\n")
@@ -245,7 +237,6 @@ class MuteDialog(ModalScreen[str]):
         self._feed, self._host, self._rule = feed, host, rule
 
     def compose(self) -> ComposeResult:
-        """Return the question and its fields."""
         fields = (("duration", "for", "8h"), ("rule", "rule", self._rule), ("why", "note", ""))
         empty = {"duration": "90s, 8h, 30d", "rule": "all rules", "why": "for others"}
         with Vertical():
@@ -258,11 +249,9 @@ class MuteDialog(ModalScreen[str]):
             yield Static(Text("Enter mutes it   Tab next field   Esc does not", DIM), markup=False)
 
     def on_mount(self) -> None:
-        """Begin with the duration."""
         self.query_one("#duration", Input).focus()
 
     def on_input_submitted(self) -> None:
-        """Mute the host."""
         self.run_worker(self._mute(), exclusive=True)
 
     async def _mute(self) -> None:
@@ -276,7 +265,6 @@ class MuteDialog(ModalScreen[str]):
         self.dismiss(f"{self._host} for {value['duration']}")
 
     def action_cancel(self) -> None:
-        """Leave everything as it is."""
         self.dismiss("")
 
 
@@ -318,7 +306,6 @@ class AskingScreen(Screen[None]):
         """Show an answer."""
 
     def on_mount(self) -> None:
-        """Ask for the first time."""
         self.look()
 
     def look(self) -> None:
@@ -358,7 +345,6 @@ class AskingScreen(Screen[None]):
         return Text(printable(why), WARNING) if why else Text("asking …" if self._is_asking else "", DIM)
 
     def action_back(self) -> None:
-        """Go back to the hosts."""
         self.dismiss()
 
 
@@ -380,7 +366,6 @@ class HostScreen(AskingScreen):
         self._is_old = top.where.wanted is not None  # then its numbers are not those of the newest window
 
     def compose(self) -> ComposeResult:
-        """Return the title, the page and the keys."""
         yield Line(lambda width: placed(page_title(self._row, self._span), self.link().append(" "), width))
         yield Line(lambda width: Text("─" * width, DIM))
         with VerticalScroll(id="page"):
@@ -405,7 +390,6 @@ class HostScreen(AskingScreen):
         return span_of(newest) if newest else None
 
     def ask(self) -> Json:
-        """Ask for the host."""
         return self.top.feed.host(self._row.asked)
 
     def take(self, answer: Json) -> None:
@@ -418,7 +402,6 @@ class HostScreen(AskingScreen):
         self._draw()
 
     def on_resize(self) -> None:
-        """Draw the page for the new width."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
@@ -427,12 +410,10 @@ class HostScreen(AskingScreen):
             self.query_one("#text", Static).update(host_page(self._answer, self._row, width))
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll the page."""
         page = self.query_one("#page")
         page.scroll_relative(y=lines, animate=False)
 
     def action_mute(self) -> None:
-        """Ask whether alerts of the host are to be muted."""
         self.top.mute(self._row.asked)
 
 
@@ -449,14 +430,12 @@ class ListScreen(AskingScreen):
         self._has_asked = False
 
     def compose(self) -> ComposeResult:
-        """Return the title, the lines and the keys."""
         yield Line(lambda width: placed(Text(f" {self.heading()}", BOLD), self.link().append(" "), width))
         yield Line(self._header)
         yield Grid()
         yield Line(lambda width: keys_line(self.KEYS, width))
 
     def on_mount(self) -> None:
-        """Give the keys to the list."""
         self.query_one(Grid).focus()
 
     @abstractmethod
@@ -468,12 +447,10 @@ class ListScreen(AskingScreen):
         """Return the lines of an answer."""
 
     def take(self, answer: Any) -> None:
-        """Show the lines."""
         self._items, self._has_asked = self.items(answer), True
         self._draw()
 
     def on_resize(self) -> None:
-        """Lay the columns out again."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
@@ -490,7 +467,6 @@ class ListScreen(AskingScreen):
 
     @property
     def chosen(self) -> Item | None:
-        """The line that the cursor is on."""
         place = self.query_one(Grid).cursor
         return self._items[place] if place < len(self._items) else None
 
@@ -506,28 +482,23 @@ class AlertsScreen(ListScreen):
     EMPTY = "No alerts."
 
     def ask(self) -> Json:
-        """Ask for alerts."""
         return self.top.feed.list_alerts()
 
     def items(self, answer: Json) -> list[Item]:
-        """Return the lines of alerts."""
         return alert_items(answer)
 
     def heading(self) -> str:
-        """Return how many there are."""
         snapshot = self.top.snapshot
         if snapshot is not None and snapshot.alerts is None:
             return "Alerts: none are kept here (--alerts FILE keeps them)"
         return f"Alerts: {alerts_heading(self._items)}"
 
     def action_mute(self) -> None:
-        """Mute the host of an alert, for its rule."""
         if self.chosen is not None:
             content = self.chosen.content or {}
             self.top.mute(str(content.get("host")), str(content.get("rule") or ""))
 
     def action_unmute(self) -> None:
-        """Want alerts of a muted host again."""
         item = self.chosen
         if item is not None and item.cells["state"] == "muted":
             content = item.content or {}
@@ -552,16 +523,13 @@ class SitesScreen(ListScreen):
     EMPTY = "No sites are known here: a hub has them."
 
     def ask(self) -> list[Json]:
-        """Ask for sites."""
         return self.top.feed.list_sites()
 
     def items(self, answer: list[Json]) -> list[Item]:
-        """Return the lines of sites."""
         snapshot = self.top.snapshot
         now = None if snapshot is None else snapshot.summary.get("now")  # by the hub's clock
         return site_items(answer, float(now or 0.0))
 
     def heading(self) -> str:
-        """Return how many there are, and how many are missing."""
         missing = sum(item.cells["newest window"] == "missing" for item in self._items)
         return f"Sites: {len(self._items)}, {missing} missing"

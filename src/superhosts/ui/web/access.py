@@ -31,7 +31,6 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a token that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
@@ -84,7 +83,6 @@ class Access:
         return any(_same(each, self.cookie_value) for each in _cookies(headers.get("cookie", ""), self.cookie))
 
     def is_token(self, given: str) -> bool:
-        """Return True if this is the token."""
         return self.token is not None and _same(given, self.token)
 
 

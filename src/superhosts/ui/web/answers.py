@@ -135,23 +135,19 @@ class Answers:
         return await self._answer(self._quick, self.view.summary)
 
     async def windows(self, _: Parameters) -> Content:
-        """Answer which windows are known."""
         return await self._shared(("windows",), self.view.windows)
 
     async def window(self, asked: Parameters) -> Content:
-        """Answer one window with its rows."""
         span = _time(asked, "start"), _time(asked, "end")
         return await self._shared(("window", *span), lambda: self.view.window(*span))
 
     async def host(self, asked: Parameters) -> Content:
-        """Answer one host with its past."""
         host, span = asked.get("host", ""), (_time(asked, "start"), _time(asked, "end"))
         if not host:
             raise UsageError("host is missing: an address or prefix, like host=10.0.0.1")
         return await self._question(lambda: self.view.host(host, *span))
 
     async def ask(self, asked: Parameters) -> Content:
-        """Answer a question to saved sketches."""
         threshold, top = _number(asked, "threshold"), _number(asked, "top")
         if threshold is not None:
             check_threshold(threshold, "threshold")
@@ -163,11 +159,9 @@ class Answers:
         return await self._question(lambda: self.view.ask(question))
 
     async def sites(self, _: Parameters) -> Content:
-        """Answer what a hub knows of its sites."""
         return await self._answer(self._quick, self.view.list_sites)
 
     async def alerts(self, _: Parameters) -> Content:
-        """Answer alerts and what is muted."""
         return await self._answer(self._quick, self.view.list_alerts)
 
     async def sketch(self, _: Parameters) -> Content:
@@ -175,7 +169,6 @@ class Answers:
         return await self._answer(self._quick, self.view.sketch)
 
     async def mute(self, content: Any) -> Content:
-        """Mute a host or prefix."""
         host, rule, why = (_text(content, name) for name in ("host", "rule", "why"))
         seconds = content.get("seconds")
         if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_MUTE:

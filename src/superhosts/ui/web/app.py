@@ -62,7 +62,6 @@ class Changes:
                 self._loop.call_soon_threadsafe(self._wake_all)
 
     def close(self) -> None:
-        """End all streams."""
         self.closing = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
@@ -121,7 +120,6 @@ class Page(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, content: bytes) -> Page:
-        """Return the page with this content."""
         tag = hashlib.blake2b(content, digest_size=12).hexdigest()
         return cls(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
 
@@ -238,7 +236,6 @@ class Guard:
         self._app, self._access, self._say, self._writing = app, access, say, writing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
 

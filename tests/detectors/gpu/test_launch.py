@@ -150,9 +150,9 @@ from superhosts.jit.cache import stamp_of
 from superhosts.detectors.cube import Geometry, cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
-from superhosts.lab.rivals import dcds_cuda as dcds
+from superhosts.lab.rivals import dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
-from superhosts.lab.rivals import gse_cuda as gse
+from superhosts.lab.rivals import gse
 from superhosts.detectors.gpu import kernels, launch
 from superhosts.detectors.gpu.launch import ON_GPU
 
