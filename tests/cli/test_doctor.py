@@ -210,7 +210,7 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
-    launch = "from superhosts.cli import _checks as checks; print(*checks.gpu_check('16KiB'))"
+    launch = "from superhosts.cli import doctor as checks; print(*checks.gpu_check('16KiB'))"
     ended = subprocess.run(
         [sys.executable, "-c", launch],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
@@ -246,7 +246,7 @@ def on_auto_gpu(cube):
     made = auto.engine(cube.engine.plan)
     return None if made is None else made[0]
 
-code.compile_for_gpu = compiler
+launch.compile_for_gpu = compiler
 warnings.simplefilter("ignore")
 settings = Settings()
 cubes = {settings.host_format(part).key_bits: settings.make_detector(part) for part in settings.parts}
