@@ -18,7 +18,7 @@ from captures import FRAME, first_packets, split_capture, write_captures
 from cpu_scan import MARGIN, START, TINY
 from harness import Report, run_command
 from superhosts.sources.compression import decompressed
-from superhosts.sources.input import PlainStream
+from superhosts.sources.stream import PlainStream
 from superhosts.sources.synthetic.traffic import Traffic
 
 ROUNDS = 5

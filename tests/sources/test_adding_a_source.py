@@ -15,8 +15,8 @@ import superhosts as sh
 from commands import Run
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import UsageError
-from superhosts.sources.base import FileFormat, Scheme, Source, SourceCounters
-from superhosts.sources.input import Input
+from superhosts.sources.base import Scheme, Source, SourceCounters
+from superhosts.sources.input import FileFormat, Input
 from superhosts.sources.open import FORMATS, SCHEMES
 from traffic import NOON, talk, write
 

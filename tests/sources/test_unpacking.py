@@ -16,7 +16,7 @@ import zstandard
 from superhosts.errors import InputError
 from superhosts.sources import compression
 from superhosts.sources.compression import ALONE_AFTER, decompressed
-from superhosts.sources.input import PlainStream
+from superhosts.sources.stream import PlainStream
 
 RNG = random.Random(7)
 DATA = b"".join(bytes([RNG.randrange(4)]) * RNG.randrange(1, 60) for _ in range(1000)) + RNG.randbytes(1500)

@@ -24,9 +24,8 @@ from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.filestore import FileStore, ObjectStore
-from superhosts.fleet.link import LinkSender
 from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
-from superhosts.fleet.spool import Spool
+from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import tell
 from superhosts.sources.files import is_url
 from superhosts.ui.service import in_background

@@ -28,9 +28,8 @@ from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
 from superhosts.errors import RefusedError, SuperhostsError
 from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
-from superhosts.fleet.link import LinkSender
 from superhosts.fleet.names import check_site
-from superhosts.fleet.spool import Spool
+from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations

@@ -43,8 +43,7 @@ from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.hub import Hub, HubSettings
-from superhosts.fleet.intake import Intake, expected_kinds
-from superhosts.fleet.link import LinkReceiver
+from superhosts.fleet.intake import Intake, LinkReceiver, expected_kinds
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.sites import Quota, Quotas, Roster
 from superhosts.fleet.spool import Spool

@@ -29,7 +29,8 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream, Stream
+from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream
+from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
 from superhosts.sources.tables.mapping import resolve

@@ -12,9 +12,10 @@ import errno
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from superhosts.core.fields import UNKNOWN
 from superhosts.core.files import is_plain
@@ -330,3 +331,16 @@ class Shares:
 
 def seconds_ahead(window: Window, now: float) -> float:
     return window.end / SECOND - now
+
+
+class LinkReceiver(Protocol):
+    counters: Any  # a dataclass of numbers
+
+    def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
+        """Receive until told to stop; call `ready` when the link works for the first time."""
+
+    def senders(self) -> Collection[str]:
+        """Return the sites that send over this link, as far as it knows them."""
+
+    def earlier(self) -> Mapping[str, int] | None:
+        """Return what is left of what waited when the hub started, with its bytes; None: not known yet."""

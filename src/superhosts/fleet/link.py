@@ -1,21 +1,17 @@
-"""What carries sketches from an edge to a hub: receipts, the interfaces of a link's two ends, and retry delays.
+"""What carries sketches from an edge to a hub: receipts, retry delays, and how far what waited is done.
 
-A link delivers at least once. Duplicates and any order are harmless, since merging is the union.
+A link delivers at least once; its two ends are `LinkSender` (spool.py) and `LinkReceiver` (intake.py). Duplicates and
+any order are harmless, since merging is the union.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from superhosts.core.notices import Notice
 from superhosts.core.units import format_size
-
-if TYPE_CHECKING:
-    from superhosts.fleet.intake import Intake
-    from superhosts.fleet.spool import Spool
 
 DOUBLINGS = 64  # more would exceed every limit, and eventually the range of a float
 MERGED = "merged"  # the hub's disk has it in its window's folder; the union is computed from that folder
@@ -37,26 +33,6 @@ class Receipt(NamedTuple):
     name: str
     verdict: str
     reason: str = ""
-
-
-class LinkSender(Protocol):
-    counters: Any  # a dataclass of numbers
-
-    def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send what waits in the spool until told to stop. Reports a broken link and retries."""
-
-
-class LinkReceiver(Protocol):
-    counters: Any  # a dataclass of numbers
-
-    def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
-        """Receive until told to stop; call `ready` when the link works for the first time."""
-
-    def senders(self) -> Collection[str]:
-        """Return the sites that send over this link, as far as it knows them."""
-
-    def earlier(self) -> Mapping[str, int] | None:
-        """Return what is left of what waited when the hub started, with its bytes; None: not known yet."""
 
 
 class Backlog:

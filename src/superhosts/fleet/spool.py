@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from superhosts.core.files import is_plain, make_folder, rename_durably, set_aside, set_aside_and_report
 from superhosts.core.notices import WARNING, Notice
@@ -271,3 +272,10 @@ def _site_of(name: str) -> str | None:
         return SketchId.parse(name).site
     except UsageError:  # not a sketch's name
         return None
+
+
+class LinkSender(Protocol):
+    counters: Any  # a dataclass of numbers
+
+    def run(self, spool: Spool, stop: threading.Event) -> None:
+        """Send what waits in the spool until told to stop. Reports a broken link and retries."""

@@ -9,14 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
 from superhosts.jit.memory import is_out_of_memory
-
-if TYPE_CHECKING:
-    from superhosts.sources.input import Input
 
 
 @dataclass(frozen=True)
@@ -233,11 +230,3 @@ class Scheme:
 
     word: str
     open: Callable[[str], Source | Sequence[Source]]  # takes the whole name, with the word; it may stand for several
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """Files and pipes that begin with certain bytes, after decompression."""
-
-    recognises: Callable[[bytes], bool]  # of the first bytes: at least 8, unless the input is shorter
-    open: Callable[[Input], Source]

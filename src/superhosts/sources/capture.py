@@ -55,7 +55,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError
 from superhosts.jit.cache import jit_disabled
-from superhosts.sources.base import PLAIN, FileFormat, Source, SourceCounters, Wants
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.columns import (
@@ -82,7 +82,7 @@ from superhosts.sources.frames.columns import (
     written,
 )
 from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
-from superhosts.sources.input import MOST_HEAD, FileSource, Input, Opens
+from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE

@@ -36,7 +36,7 @@ import lzma
 import queue
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import zstandard
@@ -45,9 +45,7 @@ from numpy.typing import NDArray
 from superhosts.core.profile import measured, timed
 from superhosts.core.units import format_size
 from superhosts.errors import InputError
-
-if TYPE_CHECKING:
-    from superhosts.sources.input import PlainStream, Stream
+from superhosts.sources.stream import PlainStream, Stream
 
 try:  # a fork of zlib with the same results, which takes half the time
     from zlib_ng import zlib_ng

@@ -40,17 +40,8 @@ from superhosts.sources.base import (
 from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, first_packet, format_of
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
-from superhosts.sources.input import (
-    MOST_LINES_HEAD,
-    PlainStream,
-    Span,
-    Stream,
-    Waiting,
-    has_lines,
-    identity_of,
-    read_head,
-    without_compression,
-)
+from superhosts.sources.input import MOST_LINES_HEAD, Span, has_lines, identity_of, read_head, without_compression
+from superhosts.sources.stream import PlainStream, Stream, Waiting
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import RowPackets, TableFormat

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.sources.base import FileFormat, Scheme, Source, SourceCounters, Stopped, input_border
+from superhosts.sources.base import Scheme, Source, SourceCounters, Stopped, input_border
 from superhosts.sources.capture import CAPTURES, CaptureSource
 from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.input import STANDARD_INPUT, Input
+from superhosts.sources.input import STANDARD_INPUT, FileFormat, Input
 from superhosts.sources.kafka import KAFKA
 from superhosts.sources.livecapture.source import LIVE
 from superhosts.sources.synthetic.source import SYNTHETIC

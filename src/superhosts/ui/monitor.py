@@ -14,10 +14,10 @@ from superhosts.core.notices import Notice
 from superhosts.core.text import counted
 from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
-from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import Backlog, LinkReceiver, LinkSender
+from superhosts.fleet.intake import Intake, LinkReceiver
+from superhosts.fleet.link import Backlog
 from superhosts.fleet.report import HubReport
-from superhosts.fleet.spool import Spool
+from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.store import AlertDesk
 from superhosts.output.console import log_status, tell

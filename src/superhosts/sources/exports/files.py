@@ -25,7 +25,8 @@ from superhosts.sources.exports.netflow_walk import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
 from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
-from superhosts.sources.input import FileSource, Input, Stream
+from superhosts.sources.input import FileSource, Input
+from superhosts.sources.stream import Stream
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}

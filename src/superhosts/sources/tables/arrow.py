@@ -45,7 +45,8 @@ from superhosts.errors import InputError, OutputError
 from superhosts.jit.cache import compiled
 from superhosts.sources.base import Stopped
 from superhosts.sources.files import file_system, is_url
-from superhosts.sources.input import Input, Opens, Stream
+from superhosts.sources.input import Input, Opens
+from superhosts.sources.stream import Stream
 from superhosts.sources.tables.details import (
     Codes,
     DetailFields,

@@ -22,7 +22,8 @@ from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.input import Opens, Stream
+from superhosts.sources.input import Opens
+from superhosts.sources.stream import Stream
 from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
