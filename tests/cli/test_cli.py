@@ -665,11 +665,11 @@ from superhosts.cli import main
 try:
     main()
 finally:
-    print("CBAA", "superhosts.detectors.cbaa" in sys.modules)
+    print("RIVALS", any(name.startswith("superhosts.lab.rivals") for name in sys.modules))
     print("HEAVY", {{"pydantic", "pyarrow", "rich", "asyncio", "multiprocessing", "http.client"}} & set(sys.modules))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    assert ended.stdout.endswith("CBAA False\nHEAVY set()\n")
+    assert ended.stdout.endswith("RIVALS False\nHEAVY set()\n")
 
 
 # Real processes

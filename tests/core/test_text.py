@@ -21,7 +21,7 @@ ALWAYS_MANY = {
     "plan.py": ("{saturation} peers", "{exact_pairs} pairs"),
     "columnsketch.py": ("{_most_peers} peers", "{smallest} peers"),
     "capture.py": ("{_counted} packets",),
-    "pieces.py": ("{len(mine)} sketches",),
+    "assembly.py": ("{len(mine)} sketches",),
     "pairtable.py": ("{8 * words} bytes",),
     "pool.py": ("{size} bytes",),
     "files.py": ("{frames} packets",),  # one has words of its own

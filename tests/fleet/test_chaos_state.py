@@ -43,7 +43,7 @@ def lose_state(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     for site in chance.sample(SITES, 2):
         for number in chance.sample(lost, min(len(lost), 2)):
             folder = fleet.folder / "link" / site if fleet.by_files else fleet.folder / f"spool-{site}"
-            put(fleet.parcels[site][number], folder)
+            put(fleet.sketch_files[site][number], folder)
 
 
 def is_frozen_with_all_reported(hub: Node, state: Path) -> bool:

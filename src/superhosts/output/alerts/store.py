@@ -295,6 +295,7 @@ class AlertDesk(Destination):
         self._store, self._receivers, self._say = store, receivers, say
         self._machine = store.machine(policy)
         self._trouble = ""
+        self._taken: dict[Destination, int] = {}  # last event that each got, while events wait for another receiver
         self._untimed = False
         self._keep_open()
 
@@ -347,23 +348,35 @@ class AlertDesk(Destination):
                 receiver.keep_open(events)
 
     def _hand_on(self) -> None:
-        """Hand on all events that wait. They go to every receiver, or wait for the next window."""
+        """Hand on all events that wait. A receiver that fails gets them with the next window, the others now."""
         self._keep_open()  # first, so that nobody repeats an alert after it was told that it is closed
+        trouble = ""
         try:
-            while waiting := self._store.waiting():
-                numbers, events = zip(*waiting, strict=True)
-                title = ", ".join(
-                    f"{count:,} {kind}" for kind, count in Counter(each["event"] for each in events).items()
-                )
+            while not trouble and (waiting := self._store.waiting()):
                 for receiver in self._receivers:
-                    receiver.write(Report(rows=events, title=title))
-                self._store.handed_on(numbers[-1])
-            trouble = self._store.trouble
+                    trouble = self._write_to(receiver, waiting) or trouble
+                if not trouble:
+                    self._store.handed_on(waiting[-1][0])
+                    self._taken.clear()
+            trouble = trouble or self._store.trouble
         except (InputError, OutputError) as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
             self._say(Notice(f"ALERTS WAIT: {trouble}", "alerts-wait", WARNING))
         self._trouble = trouble
+
+    def _write_to(self, receiver: Destination, waiting: Sequence[tuple[int, Event]]) -> str:
+        """Write the events that this receiver has not got yet; return why that failed, or ""."""
+        events = [event for number, event in waiting if number > self._taken.get(receiver, 0)]
+        counts = Counter(event["event"] for event in events)
+        try:
+            if events:
+                title = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+                receiver.write(Report(rows=events, title=title))
+        except (InputError, OutputError) as error:
+            return str(error)
+        self._taken[receiver] = waiting[-1][0]
+        return ""
 
     def close(self) -> None:
         """Close the receivers, then the file."""
