@@ -67,6 +67,15 @@ def test_the_design_lists_the_files_from_an_update_to_a_bit_and_back() -> None:
     assert found - TOOLS == listed
 
 
+def test_modules_that_pages_name_exist() -> None:
+    folders = [ROOT / folder for folder in ("src", "tests", "benchmarks", "docs", "examples")]
+    known = {path.name for folder in folders for path in folder.rglob("*.py")} | {"NAME.py", "make.py"}
+    pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {(page.name, name) for page in pages for name in re.findall(r"`[\w/]*?(\w+\.py)`", page.read_text())}
+    assert len(named) > 100
+    assert [each for each in sorted(named) if each[1] not in known] == []
+
+
 def test_files_that_the_design_names_exist() -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", DESIGN))
     homes = (ROOT, PACKAGE, PACKAGE / "detectors")
