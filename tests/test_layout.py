@@ -69,7 +69,7 @@ def test_the_design_lists_the_files_from_an_update_to_a_bit_and_back() -> None:
 
 def test_modules_that_pages_name_exist() -> None:
     folders = [ROOT / folder for folder in ("src", "tests", "benchmarks", "docs", "examples")]
-    known = {path.name for folder in folders for path in folder.rglob("*.py")} | {"NAME.py", "make.py"}
+    known = {path.name for folder in folders for path in folder.rglob("*.py")} | {"NAME.py", "test_NAME.py"}
     pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     named = {(page.name, name) for page in pages for name in re.findall(r"`[\w/]*?(\w+\.py)`", page.read_text())}
     assert len(named) > 100
