@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 ALERT_FILES = ("alerts.db", "alerts.sqlite")
 REST = 0.2  # of the time that a question took: nobody counts packets in this process
+WAKE = 0.5  # seconds: a signal that comes just before the main thread begins to wait does not wake it
 
 
 def folder_view(
@@ -264,5 +265,5 @@ def web(options: Web) -> None:
     )
     stop = threading.Event()
     with ended_by_signals(lambda: set_safely(stop)), dashboard.serving(view, follow=True):
-        while not stop.wait(3600.0):
+        while not stop.wait(WAKE):
             pass
