@@ -561,8 +561,8 @@ class Dcds(ColumnRival):
     """Columns by coprime moduli for 32-bit hosts, of the published 384 MiB by default."""
 
     name = "dcds"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
     default_memory = "384MiB"
 
     def _on_cpu(self, plan: Plan) -> Engine:

@@ -569,8 +569,8 @@ class Gse(EngineRival):
     """
 
     name = "gse"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _on_cpu(self, plan: Plan) -> Engine:
         return CpuGse(plan)
