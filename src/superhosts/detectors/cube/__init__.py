@@ -199,7 +199,6 @@ class Cube(ColumnSketch):
         return bool((bits - self.engine.zero_sums()).sum(axis=0).max() > self.geometry.exact_pairs)
 
     def _pairs(self) -> PairSet | None:
-        """Return the set of all pairs if the cube is exact."""
         return self.engine.settle() if isinstance(self.engine, Stages) else None
 
     def _counted(self, mangled: Words, peers: NDArray[np.int64]) -> SuperHosts:
@@ -233,7 +232,6 @@ class Cube(ColumnSketch):
         return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
-        """Return how full the columns of a host are; an empty list if the cube is exact and has none."""
         return super()._columns_of(host) if self._pairs() is None else []
 
     @locked
@@ -265,7 +263,6 @@ class Cube(ColumnSketch):
         return kind.geometry.memory + listed
 
     def _file_arrays(self) -> Arrays:
-        """Return the rows of all hosts if the cube is exact, unless bits and labels are smaller."""
         pairs = self._pairs()
         rows = None if pairs is None else encode(gather(pairs, self.geometry, self.key), self.geometry, self.key)
         return self._arrays() if rows is None else rows
@@ -299,7 +296,6 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        """Return the last words of the hosts that are listed, or that labels name."""
         assert isinstance(kind.geometry, Geometry)
         if "rows" in arrays:
             mangled, _ = rowform.decode_hosts(arrays, kind.geometry)

@@ -51,8 +51,6 @@ SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, i
 
 
 class Sizes(NamedTuple):
-    """The sizes of a labelled cube, in the order of its geometry."""
-
     key_bits: int
     slice_bits: int
     arrays: int
@@ -107,8 +105,6 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int
 
 
 class _Search:
-    """A search for the best sizes."""
-
     def __init__(self, memory: int, population: Population, threshold: float, key_bits: int) -> None:
         self._memory, self._population, self._threshold, self._key_bits = memory, population, threshold, key_bits
         self.tried: dict[Sizes, float] = {}  # total false rates
@@ -126,7 +122,6 @@ class _Search:
         return self._least < before
 
     def climb(self) -> None:
-        """Change the best sizes step by step as long as the predictions improve."""
         for start in sorted(self.tried, key=lambda sizes: self.tried[sizes])[:CLIMBS]:
             best = start
             while True:
@@ -197,7 +192,6 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
 
 
 def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
-    """Return the total false rate of the best sizes, or infinity if the memory is too small for any sizes."""
     try:
         return predict(best_sizes(memory, flows, threshold, key_bits), flows, threshold).total
     except GeometryError:

@@ -31,7 +31,6 @@ CDF_STEPS = 512  # entries of the table of the normal distribution for one stand
 
 
 def variance(rows: int, peers: Floats, noise: Floats) -> Floats:
-    """Return the variance of the estimate for hosts with these peers."""
     load = np.minimum(peers / rows, 30.0)
     result: Floats = rows * (np.exp(load) * (1 + noise) - load - 1)
     return np.maximum(result, 1e-9)
@@ -58,7 +57,6 @@ class Decision(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest estimate that counts as reaching the threshold."""
         return self.threshold - SLACK / self.sample
 
     @property
@@ -67,7 +65,6 @@ class Decision(NamedTuple):
         return 1 - 1 / self.sample
 
     def deviation(self, noise: Floats) -> Floats:
-        """Return the standard deviation of the estimate at the threshold, with this noise P/D."""
         measured = variance(self.rows, np.array(self.threshold), noise)
         deviation: Floats = np.sqrt(measured + self.threshold * self.thinning)
         return deviation
@@ -204,7 +201,6 @@ def _poisson_at_least(means: Floats, most: int) -> Floats:
 
 
 def _normal(x: Floats) -> Floats:
-    """Return the probability that a standard normal variable is below x."""
     below: Floats = _cdf()[(np.clip(x, -8.0, 8.0) * CDF_STEPS + (8 * CDF_STEPS + 0.5)).astype(np.int64)]
     return below
 

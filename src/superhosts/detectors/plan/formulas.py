@@ -42,7 +42,6 @@ PREFIX_MISS = 2e-5  # probability that a host at the threshold fails one test of
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
-    """Raise GeometryError, naming the size and its limits, if a size of a geometry is outside its limits."""
     for name, (low, high) in limits.items():
         value = getattr(geometry, name)
         if not isinstance(value, int) or not low <= value <= high:
@@ -59,8 +58,6 @@ class Shape(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The numbers of columns of one array in one slice."""
-
     plain: int
     giant: int
 
@@ -174,8 +171,6 @@ def losing_probability(peers: Number, others: Number, share: float) -> Number:
 
 
 class CubeSizes(Protocol):
-    """The sizes of a labelled cube, named as in its geometry."""
-
     @property
     def key_bits(self) -> int: ...  # bits of a host
 
@@ -205,7 +200,6 @@ class CubeSizes(Protocol):
 
 
 def memory_of(sizes: CubeSizes) -> int:
-    """Return the bytes of columns and labels. Giant columns have no labels."""
     plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
     return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
 

@@ -55,7 +55,6 @@ class Population(ABC):
         """Return the number of hosts per unit of peers."""
 
     def at_least(self, peers: float) -> float:
-        """Return the number of hosts with at least this many peers."""
         return float(self.above(np.array([peers]))[0])
 
     def merged(self, edges: Floats) -> tuple[Floats, Floats]:
@@ -68,20 +67,16 @@ class Population(ABC):
 
 @dataclass(frozen=True)
 class _Expected(Population):
-    """The hosts of the model."""
-
     small: float  # number of small hosts
     supers: float  # hosts of the tail with at least CORNER peers
     low: float  # peers from which the tail begins
 
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         tail = self.supers * _tail(np.clip(peers, self.low, CAP))
         hosts: Floats = tail + self.small * np.maximum(peers, 1.0) ** -EXPONENT * (peers <= SMALL_CAP)
         return hosts
 
     def density(self, peers: Floats) -> Floats:
-        """Return the number of hosts per unit of peers."""
         tail = self.supers * EXPONENT / CORNER / (1 - FLOOR) * (peers / CORNER) ** (-EXPONENT - 1)
         small = self.small * EXPONENT * peers ** (-EXPONENT - 1)
         density: Floats = tail * ((peers >= self.low) & (peers < CAP)) + small * (peers <= SMALL_CAP)
@@ -89,10 +84,7 @@ class _Expected(Population):
 
 
 class _Counted(Population):
-    """Hosts that were counted, one class for each number of peers."""
-
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         smaller = np.append(0.0, np.cumsum(self.hosts))
         hosts: Floats = smaller[-1] - smaller[np.searchsorted(self.peers, peers)]
         return hosts
@@ -133,16 +125,13 @@ class _Thinned(Population):
     sample: int
 
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         return self.whole.above(peers * self.sample)
 
     def density(self, peers: Floats) -> Floats:
-        """Return the number of hosts per unit of peers."""
         return self.whole.density(peers * self.sample) * self.sample
 
 
 def thinned(population: Population, sample: int) -> Population:
-    """Return what remains of a population if one in `sample` pairs is written."""
     if sample == 1:
         return population
     return _Thinned(population.flows, population.peers / sample, population.hosts, population, sample)

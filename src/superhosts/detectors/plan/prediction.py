@@ -50,8 +50,6 @@ SECONDS_PER_BYTE = 3.5e-10  # of the columns of hosts that pass the tests of the
 
 
 class Work(NamedTuple):
-    """What a restore does."""
-
     hot_columns: float
     candidates: float  # named hosts with only hot columns
     seconds: float  # order of magnitude, on one core
@@ -134,7 +132,6 @@ class Rates:
 
     @property
     def fnr(self) -> float:
-        """False negative rate: true super hosts that are not reported."""
         return min(1.0, self.missed_measuring + (1 - self.missed_measuring) * self.missed_unnamed)
 
     @property
@@ -144,14 +141,11 @@ class Rates:
 
     @property
     def total(self) -> float:
-        """Total false rate, FNR + FPR."""
         return self.fnr + self.fpr
 
 
 @dataclass(frozen=True)
 class Prediction(Rates):
-    """The predicted performance of a cube in a window."""
-
     flows: int
     threshold: float
     super_hosts: float  # expected number of true super hosts
@@ -194,12 +188,10 @@ def rough_rates(sizes: CubeSizes, population: Population, threshold: float) -> R
 
 
 def restore_seconds(sizes: CubeSizes, population: Population, threshold: float) -> float:
-    """Predict the time of a restore, as an order of magnitude."""
     return _Window(sizes, population, threshold, draws=1).work().seconds
 
 
 def check_predictable(threshold: float) -> None:
-    """Raise UsageError if no host of the traffic that plans assume has this many peers."""
     if not 1 <= threshold < CAP:
         raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
 
@@ -233,7 +225,6 @@ class _Window:
 
     @property
     def standard_error(self) -> float:
-        """The relative standard error at the threshold with the median noise."""
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
