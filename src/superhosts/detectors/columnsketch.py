@@ -39,10 +39,9 @@ from superhosts.detectors.engines.base import (
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
+from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
 from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.plan import SLACK, saturation_point
-from superhosts.detectors.plan.population import noise_ratio
 from superhosts.detectors.stored import Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 

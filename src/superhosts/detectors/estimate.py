@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.results import UNBOUNDED
-from superhosts.detectors.plan import saturation_point
+from superhosts.detectors.formulas import saturation_point
 from superhosts.jit.cache import compiled
 
 Floats = NDArray[np.float64]

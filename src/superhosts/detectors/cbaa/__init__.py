@@ -38,7 +38,7 @@ from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Pl
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.plan import prefix_test, zero_limit
+from superhosts.detectors.formulas import prefix_test, zero_limit
 from superhosts.jit.cache import compiled
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
@@ -280,8 +280,7 @@ class Cbaa(ColumnSketch):
         return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
 
     def _search_for(self, threshold: float) -> Search:
-        prefix = prefix_test(self.geometry.column_bits, threshold)
-        return Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
+        return Search(np.array(self._limits(threshold), np.int64), *prefix_test(self.geometry.column_bits, threshold))
 
 
 class PaperCbaa(Cbaa):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_hash, pair_hash
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import ArrayShape
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 

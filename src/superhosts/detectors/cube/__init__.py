@@ -50,17 +50,10 @@ from superhosts.detectors.estimate import (
     measure_all,
     saturation_of,
 )
+from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
 from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.plan import (
-    MISS_EXPONENT,
-    coarsest_sample,
-    most_peers,
-    prefix_test,
-    unnamed_probability,
-    zero_limit,
-)
 from superhosts.detectors.stored import Place
 
 __all__ = ["Cube", "Geometry"]
@@ -347,12 +340,12 @@ class Cube(ColumnSketch):
                 giant_counts = self.engine.measure_giants(mangled[big])
             # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
             seen = Evidence(giant_counts[:, :-1], giant_counts[:, -1], evidence.fills[big])
-            giant = measure(seen, rows, coarsest_sample(geometry))
+            giant = measure(seen, rows, geometry.coarsest_sample)
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
         # In an overfull cube, others alone fill the AND.
         noise = float(self._mean_fills().prod(axis=1).max()) if found.full.any() else 0.0
-        return conclude(found, saturation_of(rows, 1 - noise, coarsest_sample(geometry)))
+        return conclude(found, saturation_of(rows, 1 - noise, geometry.coarsest_sample))
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
@@ -362,7 +355,7 @@ class Cube(ColumnSketch):
 
     @property
     def _most_peers(self) -> int:
-        return most_peers(self.geometry)
+        return self.geometry.most_peers
 
     @property
     @locked

@@ -25,7 +25,7 @@ import numpy as np
 
 from superhosts.core.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
-from superhosts.detectors.plan.formulas import GIANT_BITS
+from superhosts.detectors.formulas import GIANT_BITS
 from superhosts.jit.cache import compiled
 
 TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains; four with turned lines

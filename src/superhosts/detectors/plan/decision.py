@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.plan.formulas import MISS_EXPONENT, SLACK, CubeSizes, losing_probability
-from superhosts.detectors.plan.population import Floats, Loads, Population, bands, load_distribution
+from superhosts.detectors.formulas import MISS_EXPONENT, SLACK, Floats, Sizes, losing_probability
+from superhosts.detectors.plan.population import Loads, Population, bands, load_distribution
 
 LABEL_POINTS = 1 << 13  # points of the distribution of a label's pairs
 
@@ -143,7 +143,7 @@ class Decision(NamedTuple):
 class Naming:
     """The probability that one of its labels names a host. All numbers of pairs are of written ones."""
 
-    def __init__(self, sizes: CubeSizes, population: Population, threshold: float) -> None:
+    def __init__(self, sizes: Sizes, population: Population, threshold: float) -> None:
         self._arrays, self._high = sizes.arrays, MISS_EXPONENT / threshold
         self._share = min(2.0**-sizes.share_bits, self._high)
         step = max(threshold / 128, 1 / 8)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.detectors.formulas import Floats, noise_ratio
 from superhosts.errors import UsageError
 
 EXPONENT = 1.05  # a
@@ -34,8 +35,6 @@ FEW_PEERS = 48.0  # thresholds below it are about small hosts
 CLASSES = 256  # classes of hosts in the tail, evenly spaced by logarithm
 PRIOR_HOSTS = 10  # counted hosts that weigh as much as the model
 FLOOR = (CAP / CORNER) ** -EXPONENT  # q
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -265,16 +264,6 @@ def _orders(arrays: int, draws: int) -> Floats:
     return np.array([[random.permutation(draws) for _ in range(arrays)] for _ in range(arrays + 1)], float).transpose(
         0, 2, 1
     )
-
-
-def noise_ratio(fills: Floats) -> Floats:
-    """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
-    together, all_but_one = np.ones(len(fills)), np.zeros(len(fills))  # Π p_i and Σ (1 − p_i)·Π_{j≠i} p_j
-    for fill in fills.T:
-        all_but_one = all_but_one * fill + together * (1 - fill)
-        together = together * fill
-    ratio: Floats = together / np.maximum(1 - together - all_but_one, 1e-9)
-    return ratio
 
 
 def bands(values: Floats, weights: Floats, finest: float, each: float = 1.1) -> tuple[Floats, Floats]:

@@ -26,11 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from superhosts.detectors.formulas import GIANT_BITS, Floats, Sizes, zero_limit
 from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
-from superhosts.detectors.plan.formulas import GIANT_BITS, CubeSizes, memory_of, most_peers, zero_limit
 from superhosts.detectors.plan.population import (
     CAP,
-    Floats,
     Population,
     bands,
     draw_loads,
@@ -56,7 +55,7 @@ class Work(NamedTuple):
 
 
 def restore_work(
-    sizes: CubeSizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
+    sizes: Sizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
 ) -> Work:
     """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
 
@@ -81,7 +80,7 @@ def restore_work(
     return Work(hot_columns, candidates, seconds)
 
 
-def rows_bytes(sizes: CubeSizes, written: Population) -> float:
+def rows_bytes(sizes: Sizes, written: Population) -> float:
     """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
 
     `written` has the numbers of written pairs.
@@ -96,7 +95,7 @@ def rows_bytes(sizes: CubeSizes, written: Population) -> float:
     return (1.06 * float((written.hosts * entropy).sum()) + names + 32 * sizes.arrays * labels) / 8
 
 
-def wire_bytes(sizes: CubeSizes, load: Floats, fills: Floats) -> float:
+def wire_bytes(sizes: Sizes, load: Floats, fills: Floats) -> float:
     """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
 
     `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
@@ -160,7 +159,7 @@ class Prediction(Rates):
     rows_bytes: float  # approximate size of the file while the cube is exact
 
 
-def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
+def predict(sizes: Sizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
     """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     window = _Window(sizes, flows, threshold, draws)
     work, load = window.work(), window.load
@@ -170,10 +169,10 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
         flows=window.population.flows,
         threshold=threshold,
         super_hosts=window.true,
-        memory=memory_of(sizes),
+        memory=sizes.memory,
         standard_error=window.standard_error,
         fill=float((load * fills).sum()),  # `@` would start BLAS threads for little work.
-        saturation=most_peers(sizes),
+        saturation=sizes.most_peers,
         hot_columns=work.hot_columns,
         candidates=work.candidates,
         restore_seconds=work.seconds,
@@ -182,12 +181,12 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
     )
 
 
-def rough_rates(sizes: CubeSizes, population: Population, threshold: float) -> Rates:
+def rough_rates(sizes: Sizes, population: Population, threshold: float) -> Rates:
     """Predict the error rates from fewer draws and without meetings, to compare many sizes."""
     return _Window(sizes, population, threshold, SEARCH_DRAWS).rates(meetings=False)
 
 
-def restore_seconds(sizes: CubeSizes, population: Population, threshold: float) -> float:
+def restore_seconds(sizes: Sizes, population: Population, threshold: float) -> float:
     return _Window(sizes, population, threshold, draws=1).work().seconds
 
 
@@ -199,7 +198,7 @@ def check_predictable(threshold: float) -> None:
 class _Window:
     """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
 
-    def __init__(self, sizes: CubeSizes, flows: int | Population, threshold: float, draws: int) -> None:
+    def __init__(self, sizes: Sizes, flows: int | Population, threshold: float, draws: int) -> None:
         check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
         self.population = flows if isinstance(flows, Population) else population_of(flows, threshold)
@@ -233,7 +232,7 @@ class _Window:
 
     def rates(self, *, meetings: bool = True) -> Rates:
         missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
-        most = most_peers(self.sizes)
+        most = self.sizes.most_peers
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(
             missed_measuring=min(1.0, missed / self.true),

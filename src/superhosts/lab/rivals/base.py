@@ -45,7 +45,7 @@ from superhosts.detectors.engines.base import (
     to_host,
 )
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.plan import SLACK
+from superhosts.detectors.formulas import SLACK
 from superhosts.errors import MergeError, ThresholdWarning
 from superhosts.jit.cache import compiled
 
