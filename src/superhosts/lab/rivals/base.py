@@ -32,8 +32,8 @@ from superhosts.detectors.engines.base import (
     to_host,
 )
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.lock import state_of
-from superhosts.detectors.plan import SLACK
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, ThresholdWarning, UsageError
 from superhosts.jit.cache import compiled

@@ -22,7 +22,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, Floats, interval
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError, UsageError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, plain_columns

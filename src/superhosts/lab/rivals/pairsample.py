@@ -24,7 +24,7 @@ from superhosts.core.pairs import Addresses
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns

@@ -26,7 +26,7 @@ from superhosts.core.results import UNBOUNDED
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate, Floats
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns

@@ -20,7 +20,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns

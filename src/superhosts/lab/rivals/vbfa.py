@@ -35,7 +35,7 @@ from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.engines.base import Engine, Plan, to_host
 from superhosts.detectors.engines.bins import Task
-from superhosts.detectors.plan import check_limits, prefix_test
+from superhosts.detectors.formulas import check_limits, prefix_test
 from superhosts.errors import GeometryError, UsageError
 from superhosts.lab.rivals.base import ColumnRival, Mangled
 
