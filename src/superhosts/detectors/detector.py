@@ -84,7 +84,6 @@ class Detector(ABC):
     __hash__ = None  # type: ignore[assignment]  # Its content changes.
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
         made = super().__new__(cls)
         give_lock(made)
         return made
@@ -209,7 +208,6 @@ class Detector(ABC):
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """Add pairs of generic keys, and the names of their hosts."""
         assert self._text_key is not None
         read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
         with self.lock:
@@ -492,7 +490,6 @@ class Detector(ABC):
 
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty detector of this kind."""
         raise NotImplementedError
 
     @classmethod
@@ -545,7 +542,6 @@ class Detector(ABC):
         raise NotImplementedError
 
     def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check the names of a file; return a function that merges them."""
         names = self._names
         assert names is not None  # Only files of text keys have names.
         read = names.read(arrays)
@@ -562,7 +558,6 @@ class Detector(ABC):
 
     @classmethod
     def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return an object of this class with its own lock and these attributes."""
         made = cls.__new__(cls)
         vars(made).update(state)
         return made
@@ -588,14 +583,12 @@ class Detector(ABC):
     def _top(self, count: int) -> SuperHosts: ...
 
     def _least_listed(self) -> float:
-        """Return the number of peers below which `_top` does not list hosts."""
         return 1
 
     @abstractmethod
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
 
     def _description(self) -> list[str]:
-        """Return the memory and the state in words, for people."""
         return [format_size(self._memory())]
 
     def _flush(self) -> None:  # noqa: B027
@@ -617,7 +610,6 @@ def _can_merge(other: Any) -> bool:
 
 
 def check_detector(other: Any, name: str) -> None:
-    """Raise MergeError if `other` is not a detector."""
     if isinstance(other, Detector):
         return
     if hasattr(other, "parts"):
