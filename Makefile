@@ -96,9 +96,10 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check --no-compile
 # Half of the hot loops are compiled while pip installs what the other tests need.
 .venv/.tests: .venv/.core
 	$(PIP) pytest
-	$(BIN)/python tests/warming.py captures >/dev/null 2>&1 & compiling=$$!; $(PIP) -e '.[test]' && wait $$compiling
+	$(BIN)/python tests/warming.py captures >.venv/warming.log 2>&1 & compiling=$$!; \
+		$(PIP) -e '.[test]' && { wait $$compiling || { cat .venv/warming.log; exit 1; }; }
 	touch $@
 
 $(MARK): .venv/bin/python pyproject.toml
 	$(PIP) -e '.[dev]'
-	touch $@ .venv/.tests
+	touch $@ .venv/.core .venv/.tests
