@@ -109,7 +109,6 @@ def _matches(kind: Kind, head: bytes) -> bool:
 
 
 def _number(head: bytes, at: int, size: int) -> int:
-    """Return the number of `size` bytes at a place, most significant byte first, as the network orders them."""
     return int.from_bytes(head[at : at + size], "big")
 
 
@@ -206,7 +205,6 @@ def _text(head: bytes) -> str | None:
 
 
 def _columns(head: bytes) -> str:
-    """Return the first columns of a table, as its first line has them."""
     first = (_text(head) or "").split("\n", 1)[0].strip()
     names = [name.strip().strip('"') for name in re.split("[,;\t]", first)]
     shown = ", ".join(names[:_COLUMNS_SHOWN])[:_MOST_QUOTED]

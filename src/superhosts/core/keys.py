@@ -136,7 +136,6 @@ def write_key(path: Path, *, replace: bool = False) -> bytes:
 
 
 def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | None:
-    """Return the key of a file, or of the environment; None if neither is given."""
     if path is not None:
         if str(path) == PUBLIC:
             return ChosenKey(DEFAULT_KEY, PUBLIC)

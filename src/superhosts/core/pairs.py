@@ -336,7 +336,6 @@ def shown_hash(number: int) -> str:
 
 
 def _signed(number: int) -> int:
-    """Return the integer whose two's complement of 64 bits this is."""
     return number - (number >> 63 << 64)
 
 
@@ -372,7 +371,6 @@ def _split_port(text: str) -> tuple[str, int]:
 
 
 def without_port(host: str) -> str:
-    """Return the address or prefix of a host that may have a port."""
     has_port = host.startswith("[") or (host.count(":") == 1)
     return _split_port(host)[0] if has_port else host
 
@@ -394,7 +392,6 @@ def check_width(key_bits: int, name: str = "key_bits=") -> None:
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
-    """Return integers of hosts as the array that detectors take for hosts of this width."""
     if key_bits == 128:
         halves = [(number >> 64, number & MASK64) for number in numbers]
         return np.array(halves, np.uint64).reshape(len(numbers), 2)

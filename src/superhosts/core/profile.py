@@ -93,8 +93,6 @@ _imported = time.perf_counter()
 
 @dataclass(slots=True)
 class Spent:
-    """What one stage took."""
-
     seconds: float = 0.0
     cpu: float = 0.0  # seconds in which the thread ran
     amount: int = 0
@@ -105,13 +103,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """The seconds of a run, and what each thread spent on each stage."""
-
     seconds: float
     threads: dict[str, dict[str, Spent]]
 
     def stages(self) -> dict[str, Spent]:
-        """Return what all threads together spent on each stage that occurred."""
         each = {name: [spent[name] for spent in self.threads.values() if name in spent] for name in STAGES}
         return {name: sum(parts, Spent()) for name, parts in each.items() if parts}
 
@@ -147,8 +142,6 @@ class Profile:
 
 @dataclass(slots=True)
 class _Record:
-    """What one thread spent. Only this thread writes to it."""
-
     thread: str
     stages: dict[str, Spent] = field(default_factory=dict)
     open: list[Spent] = field(default_factory=list)  # the stage it is in, and around it those that are interrupted
@@ -156,7 +149,6 @@ class _Record:
     cpu: float = 0.0
 
     def advance(self, seconds: float, cpu: float) -> None:
-        """Add the time since the last call to the stage that is open."""
         if self.open:
             self.open[-1].seconds += seconds - self.seconds
             self.open[-1].cpu += cpu - self.cpu
@@ -228,7 +220,6 @@ class Stopwatch:
         return record
 
     def advance(self, record: _Record) -> None:
-        """Add the time since the last call to the stage in which the calling thread is."""
         record.advance(self._clock(), self._cpu_clock())
 
 

@@ -271,7 +271,6 @@ class SuperHosts:
 
     @property
     def unnamed(self) -> int:
-        """Hosts that are shown as a hash, because their names were forgotten; 0 unless hosts are text."""
         rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
         return sum(not origin.format.knows(number) for number, origin in rows)
 
@@ -375,7 +374,6 @@ class SuperHosts:
         return rows
 
     def _columns(self) -> list[NDArray[Any]]:
-        """Return the columns in the order of the constructor's arguments."""
         return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
 
     def _take(self, order: NDArray[np.intp]) -> None:
@@ -473,7 +471,6 @@ def _as_datetime(time: int) -> datetime:
 
 
 def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the indexes that sort hosts by peers, largest first, and hosts with as many peers by address."""
     if hosts.dtype == np.uint32 and len(peers) and peers.max() < 1 << 31:  # One key sorts twice as fast as two.
         return np.argsort((-peers << 32) + hosts)
     keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]

@@ -143,7 +143,6 @@ class CodedBlock(NamedTuple):
         return self.coding == GAPS and not len(self.data)
 
     def put(self, into: NDArray[Any]) -> None:
-        """Overwrite `into` with the block."""
         if self.coding == PLANES:
             for place, plane in enumerate(self.data.reshape(into.dtype.itemsize, -1)):
                 into.view(np.uint8)[place :: into.dtype.itemsize] = plane
@@ -156,7 +155,6 @@ class CodedBlock(NamedTuple):
         (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
 
     def merge_max(self, into: NDArray[np.uint64]) -> None:
-        """Replace each word of `into` by the maximum of itself and the block's word."""
         words = np.zeros(len(into), np.uint64)
         self.merge_or(words)
         _max_words(words, into)
@@ -183,7 +181,6 @@ def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count
 
 
 def name_of(file: File) -> str:
-    """Return what messages call a file: its path, or that an open file has none."""
     name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
     return os.fspath(name) if isinstance(name, str | os.PathLike) else "<bytes>"
 
@@ -209,11 +206,9 @@ class DiskFile:
         self.size = os.fstat(self._file.fileno()).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset` on."""
         return os.pread(self._file.fileno(), length, offset)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -227,11 +222,9 @@ class MemoryFile:
         self.size = len(content)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset` on."""
         return bytes(self._content[max(offset, 0) : max(offset, 0) + length])
 
     def close(self) -> None:
-        """Forget the content."""
         self._content = memoryview(b"")
 
 
@@ -364,7 +357,6 @@ def is_whole(path: Path) -> bool:
 
 
 def block_writer(array: NDArray[Any]) -> Take:
-    """Return a function that writes blocks into an array."""
     items = array.reshape(-1)
     return lambda start, stop, block: block.put(items[start:stop])
 
@@ -405,7 +397,6 @@ class CubeReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._content.close()
 
     def _error(self, message: str, offset: int | None = None) -> SketchFileError:
@@ -469,7 +460,6 @@ class CubeReader:
         return bytes(text[_START.size :])
 
     def array_bytes(self) -> int:
-        """Return the bytes of all arrays, as the header gives their shapes."""
         return sum(dtype.itemsize * count for dtype, count in self._shapes().values())
 
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
@@ -527,7 +517,6 @@ class CubeReader:
         return arrays
 
     def read_array(self, name: str, threads: int = 1) -> NDArray[Any]:
-        """Read one array."""
         (entry,) = (entry for entry in self.header["arrays"] if entry["name"] == name)
         places = self.places()
         array = np.zeros(entry["shape"], entry["dtype"])

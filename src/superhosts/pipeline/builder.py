@@ -89,11 +89,9 @@ class _Monitored(NamedTuple):
     parts: Sequence[Part]
 
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts with at least `threshold` peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)), self.parts)
 
     def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with the most peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)), self.parts)[:count]
 
     def _of(self, part: Part, found: SuperHosts) -> SuperHosts:
@@ -102,8 +100,6 @@ class _Monitored(NamedTuple):
 
 @dataclass(eq=False)
 class _OpenWindow:
-    """A window that still takes packets."""
-
     sketch: Sketch
     packets: int = 0
     pairs: dict[Part, int] = field(default_factory=dict)
@@ -159,7 +155,6 @@ class WindowBuilder:
 
     @property
     def packets(self) -> int:
-        """Packets of the windows that are open."""
         return sum(opened.packets for opened in self._open.values())
 
     def update(self, start: int, batch: PacketBatch) -> None:
@@ -202,7 +197,6 @@ class WindowBuilder:
             opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
 
     def count(self, batch: PacketBatch) -> None:
-        """Count packets that go into no window now."""
         self._pairs([batch])
 
     def join(self, starts: Sequence[int]) -> int:
@@ -239,7 +233,6 @@ class WindowBuilder:
         return WindowResult(window, SuperHosts.none(), sketch, opened.packets)
 
     def result(self, sketch: Sketch, window: Window, packets: int) -> WindowResult:
-        """Return a window with its super hosts, if these are looked for."""
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
         with self.restoring.measured():
@@ -275,14 +268,12 @@ class WindowBuilder:
         return self.search(sketch)[0]
 
     def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
-        """Return the same, and how many hosts are left out because others have more peers."""
         return self.selection.search(self._monitored(sketch))
 
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)
 
     def _span_of(self, start: int) -> tuple[int, int]:
-        """Return the start and the end of a window."""
         settings = self._settings
         if settings.window == "all":
             return -(1 << 63), (1 << 63) - 1
@@ -298,7 +289,6 @@ class WindowBuilder:
         return opened
 
     def _sample(self, batches: Sequence[PacketBatch], samples: dict[int, OpenSample]) -> None:
-        """Take packets into the samples of their families."""
         size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
         counts = partial(self.network.counting, sides=tuple(dict.fromkeys(part.side for part in self._parts)))
         calls = [
@@ -310,7 +300,6 @@ class WindowBuilder:
         run_parallel(OpenSample.add, calls, self._threads)
 
     def _evidence_of(self, opened: _OpenWindow) -> Evidence | None:
-        """Return the evidence of a window so far."""
         if not opened.samples:
             return opened.evidence
         rows = {family: sample.rows(self._threads) for family, sample in opened.samples.items()}
@@ -361,7 +350,6 @@ def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -
 
 
 def _passing(settings: Settings) -> int:
-    """Return details of a packet that every filter lets through, and that opens a conversation."""
     protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
     return pack(protocol, (port, port), SYN)
 

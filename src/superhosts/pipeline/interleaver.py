@@ -112,7 +112,6 @@ class Interleaver:
         return [source for number, source in enumerate(self._sources) if number not in early]
 
     def _first_times(self) -> list[Start]:
-        """Return the inputs that have packets, by the time of the first."""
         files = [(number, source) for number, source in enumerate(self._sources) if _is_file(source)]
         if len(files) < _MANY or self._threads == 1:
             return self._sorted([partial(first_time_of, source) for source in self._sources])
@@ -135,7 +134,6 @@ class Interleaver:
         return sorted(starts, key=lambda item: item[:2])
 
     def _begin(self, number: int, source: Source) -> Ahead:
-        """Return the reader of an input whose turn has come."""
         self._reading[number] = source
         if number not in self._early:
             return self._start(number, source)
@@ -161,7 +159,6 @@ class Interleaver:
         return len(self._reading) + len(self._early) <= self._threads
 
     def _end(self, number: int) -> None:
-        """Note how far an input has come that has ended."""
         source, (position, packets) = self._reading.pop(number), self._ended
         self._ended = (position + source.position(), packets + source.counters.packets)
 

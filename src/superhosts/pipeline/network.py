@@ -185,8 +185,6 @@ def make_pairs(
 
 
 class Choice(NamedTuple):
-    """Which packets of a part count."""
-
     marks: np.uint64  # one of these bits of the details must be set; 0: all packets count
     needs_ports: int  # 1: packets without ports do not count
     by_protocol: int  # 1: only the protocols of the filter count
@@ -243,8 +241,6 @@ def choose(
 
 
 class PortUse(NamedTuple):
-    """Where ports go."""
-
     of_hosts: int  # 1: a host is an address with a port
     of_peers: int  # 1: a peer is an address with a port
     alone: int  # 1: a peer is a port
@@ -316,7 +312,6 @@ class Counters(SourceCounters):
     skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
 
     def add(self, other: SourceCounters) -> None:
-        """Add the counts of an input, or of a share of packets."""
         for each in fields(other):
             if value := getattr(other, each.name):
                 setattr(self, each.name, getattr(self, each.name) + value)
@@ -342,7 +337,6 @@ REASONS = {
 
 
 def shares_of(batch: PacketBatch, size: int) -> list[PacketBatch]:
-    """Split a batch into shares of up to `size` packets."""
     return [
         batch.take(slice(start, stop), batch.span)
         for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
@@ -386,7 +380,6 @@ class Network:
     def pairs(
         self, batches: Sequence[PacketBatch], parts: Sequence[Part], threads: int = 1
     ) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batches' families, and count the packets that yield none."""
         size = min(max(-(-sum(map(len, batches)) // threads), LEAST_SHARE), MOST_SHARE)
         found: list[tuple[Part, PairBatch]] = []
         calls = [(share, parts) for batch in batches for share in shares_of(batch, size)]
@@ -460,7 +453,6 @@ class Network:
         return counts
 
     def _passing(self, details: Details) -> NDArray[np.uint8]:
-        """Return 1 for each packet that the filters of protocols and ports let through."""
         lens, passes = self.lens, np.ones(len(details), bool)
         if lens.protocols is not None:
             known = details & np.uint64(HAS_PROTOCOL) != 0
@@ -547,7 +539,6 @@ class Network:
 
 
 def _without_ports(hosts: Addresses) -> Addresses:
-    """Return the addresses or prefixes of hosts with ports."""
     if hosts.ndim == 1:
         return np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
     return np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))

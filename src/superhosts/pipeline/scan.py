@@ -177,7 +177,6 @@ class Scan:
         self._prepare(sources)
 
     def _prepare(self, sources: Sequence[Source]) -> None:
-        """Make everything that one run uses."""
         settings, options = self.settings, self._options
         self.sources = list(sources)
         sampling, one_window = settings.sampling, settings.window == "all"
@@ -228,7 +227,6 @@ class Scan:
         return SlidingPanes(*lengths, builder.result, keeps_all=keeps_all)
 
     def __repr__(self) -> str:
-        """Say what is scanned, how, and how far it has come."""
         settings = self.settings
         names = [printable(source.name) for source in self.sources]
         inputs = names[0] if len(names) == 1 else counted(len(names), "input")
@@ -400,7 +398,6 @@ class Scan:
         return (window for window in windows if window.packets or self._options.is_sensor)
 
     def _read(self) -> Iterator[Iterator[Event]]:
-        """Read the inputs; yield what their blocks and the passing of time do to the windows."""
         for step in self._follow() if self._follows else self._interleave():
             if step.begins is not None:
                 with self._lock:
@@ -439,7 +436,6 @@ class Scan:
         return self._windows.waiting > self._options.limits.packets // 2
 
     def _reached(self) -> tuple[int, int]:
-        """Return the bytes and packets read so far."""
         if self._interleaver is not None:
             return self._interleaver.reached()
         packets = sum(source.counters.packets for source in self.sources)

@@ -154,7 +154,6 @@ class Settings:
 
     @property
     def kind(self) -> type[Detector]:
-        """The class of the detector."""
         return DETECTORS[self.detector] if isinstance(self.detector, str) else self.detector
 
     def _check_slide(self) -> None:
@@ -242,7 +241,6 @@ class Settings:
 
     @cached_property
     def lens(self) -> Lens:
-        """What of the traffic is looked at besides addresses."""
         return Lens(
             parse_protocols(self.proto) if self.proto else None,
             parse_ports(self.port) if self.port else None,
@@ -288,7 +286,6 @@ class Settings:
 
     @property
     def selection(self) -> Selection:
-        """Which hosts are asked for. Without a threshold and `top`: the default of a scan."""
         return Selection.of_scan(self.threshold, self.top)
 
     def with_threshold(self) -> Settings:
@@ -309,7 +306,6 @@ class Settings:
 
     @property
     def cube_memory(self) -> int:
-        """Bytes of the largest cube."""
         return max(self._memory(part) for part in self.parts)
 
     def host_format(self, part: Part) -> HostFormat:
@@ -324,7 +320,6 @@ class Settings:
         return parse_size(self.memory)
 
     def _geometry(self, key_bits: int) -> Geometry:
-        """Return the geometry that the option gives, of the type of the detector."""
         return Geometry.parse(self.geometry, key_bits)
 
     def check_parts(self) -> None:

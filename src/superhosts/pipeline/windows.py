@@ -35,8 +35,6 @@ YEAR = 365 * 86400 * SECOND
 
 @dataclass(frozen=True)
 class Limits:
-    """How much waits in memory at most."""
-
     packets: int = 1 << 23  # held for other windows; beyond that, or `pieces`, the current window closes early
     pieces: int = 1 << 18  # one packet in each of very many windows takes more memory than the packets
     off_time: int = 1 << 20  # packets that lie off their time, in one direction
@@ -68,7 +66,6 @@ class Held:
         self._heaps: dict[int, list[int]] = {}  # windows by year, the earliest first
 
     def year_of(self, index: int) -> int:
-        """Return the year in which a window begins, counted from the epoch."""
         return index * self.length // YEAR
 
     def add(self, index: int, piece: PacketBatch) -> None:
@@ -114,8 +111,6 @@ MARGIN = 60 * SECOND  # less than this is never far ahead
 
 
 class Jump(NamedTuple):
-    """The traffic's clock was set."""
-
     by: int  # nanoseconds; negative: back
     window: Window  # the earliest one that the traffic has jumped to
 
@@ -206,7 +201,6 @@ class OffTime:
         return int((sums[self._settle :] - sums[: -self._settle]).max() if len(packets) >= self._settle else sums[-1])
 
     def jumped(self) -> int | None:
-        """Return a direction in which the traffic has jumped, judged by packets in a row."""
         return next((d for d in (BEHIND, AHEAD) if d in self._seen and self._groups[d].count), None)
 
     def jumped_by(self, time: int) -> int | None:
@@ -270,8 +264,6 @@ class OffTime:
 
 
 class Piece(NamedTuple):
-    """Packets of one window."""
-
     window: Window
     batch: PacketBatch
 
@@ -341,12 +333,10 @@ class ShortInput:
         self._spans: dict[int, tuple[int, int]] = {}
 
     def note(self, index: int, span: tuple[int, int]) -> None:
-        """Note the earliest and latest time of some packets of a window."""
         first, last = self._spans.get(index, span)
         self._spans[index] = min(first, span[0]), max(last, span[1])
 
     def hull(self, indexes: Iterable[int]) -> Window:
-        """Return the window from the first packet of these windows to the last."""
         spans = [self._spans[index] for index in indexes]
         return Window(min(first for first, _ in spans), max(last for _, last in spans))
 
@@ -495,7 +485,6 @@ class TumblingWindows:
         return min((self._window(index) for index in found if index is not None), default=None)
 
     def finish(self) -> Iterator[Event]:
-        """Close all open windows: the input has ended."""
         if self.length is None:
             if self._hull is not None:
                 yield Closed(self._hull)
@@ -589,7 +578,6 @@ class TumblingWindows:
     # Strays
 
     def _is_expected(self, year: int) -> bool:
-        """Return True if an input is expected in a year or beside it, or a window was opened there."""
         return any(self._expected[near] or near in self._opened for near in (year - 1, year, year + 1))
 
     def _are_few(self, packets: int) -> bool:
@@ -667,7 +655,6 @@ class TumblingWindows:
                 yield from self._open(later)
 
     def _close_older(self, current: int) -> Iterator[Event]:
-        """Report held windows that are older than the current one, and were never closed."""
         moved = False
         while (index := self._first_real(self._strays)) is not None and index < current:
             moved = True
@@ -715,17 +702,14 @@ class TumblingWindows:
             self._frontier, self._done = self._done, None
 
     def _first_open(self, strays: frozenset[int]) -> int | None:
-        """Return the earliest window with packets that is not closed."""
         current, held = self._current, self._first_real(strays)
         return held if current is None or (held is not None and held < current) else current
 
     def _first_real(self, strays: frozenset[int]) -> int | None:
-        """Return the first held window that is no stray."""
         years = (year for year in self._held.years[:] if year not in strays)
         return next((first for year in years if (first := self._held.first(year)) is not None), None)
 
     def _beyond(self) -> int:
-        """Count the packets held for later windows, strays left out."""
         return self._held.count - self._aside - self._older
 
     def _open(self, index: int) -> Iterator[Piece]:

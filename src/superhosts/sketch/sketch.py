@@ -75,7 +75,6 @@ class Sketch:
     __hash__ = None  # type: ignore[assignment]  # Its content changes.
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
         made = super().__new__(cls)
         give_lock(made)
         return made
@@ -345,7 +344,6 @@ class Sketch:
         self._bound_notes()
 
     def _bound_notes(self) -> None:
-        """Drop the sites and entries that exceed what a header may contain."""
         sites, entries = bound_notes(self.sites, self.entries)
         if len(sites) < len(self.sites) or len(entries) < len(self.entries):
             self.sites, self.entries, self.unlisted = sites, entries, True
@@ -436,7 +434,6 @@ class Sketch:
 
     @classmethod
     def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return a sketch with its own lock and these attributes."""
         made = cls.__new__(cls)
         vars(made).update(state)
         return made
@@ -521,7 +518,6 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
 
 
 def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidence | None:
-    """Return the sample of pairs of a file."""
     if header.evidence is None:
         return None
     names = {array["name"] for array in reader.header["arrays"]}
@@ -532,7 +528,6 @@ def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidenc
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:
-    """Return the hosts of a column or result that a part may hold, for its detector."""
     if isinstance(hosts, SuperHosts):
         rows = [row.host for row in hosts if row.part.family == part.family]
         return hosts if len(rows) == len(hosts) and hosts.hosts.ndim == 1 else rows
@@ -557,7 +552,6 @@ def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> N
 
 
 def _check_sketch(other: Any) -> None:
-    """Raise MergeError if `other` is not a sketch."""
     if not isinstance(other, Sketch):
         hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")
