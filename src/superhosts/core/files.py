@@ -302,12 +302,6 @@ def parse_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def check_plain(path: Path) -> None:
-    """Raise ValueError if a path is not a plain file: opening or reading anything else could block."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: not a plain file")
-
-
 def _read_plain(path: Path) -> bytes:
     """Read a plain file. Raise ValueError for anything else, on which opening or reading could block."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
@@ -59,12 +60,11 @@ class Origin(NamedTuple):
     detector: str = ""
 
 
-def _import_arrow() -> Any:
+def _import(module: str, name: str) -> Any:
     try:
-        import pyarrow
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("Arrow output", "tables") from error
-    return pyarrow
+        raise MissingExtraError(f"{name} output", "tables") from error
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
@@ -72,7 +72,7 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
 
     Those of host rows have fixed types; the types of other tables follow their values.
     """
-    pa = _import_arrow()
+    pa = _import("pyarrow", "Arrow")
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
@@ -402,7 +402,7 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        pa = _import_arrow()
+        pa = _import("pyarrow", "Arrow")
         moment = pa.timestamp("ns", "UTC")
         which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
 
@@ -439,18 +439,11 @@ class SuperHosts:
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingExtraError("Polars output", "tables") from error
-        return pl.from_arrow(self.to_arrow())
+        return _import("polars", "Polars").from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError("pandas output", "tables") from error
+        pandas = _import("pandas", "pandas")
         nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
         return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 

@@ -109,7 +109,7 @@ class _OpenWindow:
     conversations: Conversations | None = None  # only if it matters who opened
     samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
     evidence: Evidence | None = None  # of windows that were joined with this one
-    span: tuple[int, int] = (0, 0)  # its start and its end
+    span: tuple[int, int] = (-(1 << 63), (1 << 63) - 1)  # its start and its end
 
 
 class WindowBuilder:
@@ -145,7 +145,7 @@ class WindowBuilder:
         self.selection = settings.selection
         self._settings = settings
         self._parts, self._reported = settings.parts, settings.reported_parts
-        self._make_detector = settings.make_detector if make_detector is None else make_detector
+        self._make_detector = make_detector or settings.make_detector
         self._find = find
         self._threads = thread_count(settings.threads)
         self._gathers = _gathered(self._threads) if gathers is None else gathers
@@ -161,7 +161,9 @@ class WindowBuilder:
         """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
         if start not in self._open:
             self._open[start] = self._new()
-            self._open[start].span = self._span_of(start)
+            if self._settings.window != "all":
+                length = parse_duration(self._settings.slide or self._settings.window)
+                self._open[start].span = start, start + length
         opened = self._open[start]
         if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
             self._fill(self._gathering)
@@ -236,7 +238,7 @@ class WindowBuilder:
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
         with self.restoring.measured():
-            found, left_out = self.search(sketch)
+            found, left_out = self.selection.search(self._monitored(sketch))
         largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, packets, largest, left_out)
 
@@ -248,7 +250,8 @@ class WindowBuilder:
         self._fill(opened)
         if opened.samples:
             opened.sketch.evidence = self._evidence_of(opened)
-        found, left_out = (SuperHosts.none(), 0) if is_pane else self.search(opened.sketch)
+        searched = self._monitored(opened.sketch)
+        found, left_out = (SuperHosts.none(), 0) if is_pane else self.selection.search(searched)
         return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
 
     def clear(self) -> None:
@@ -263,21 +266,8 @@ class WindowBuilder:
             opened.gathered, opened.waiting = [], 0
         self._gathering = None
 
-    def find(self, sketch: Sketch) -> SuperHosts:
-        """Return the hosts of a sketch that are asked for and monitored."""
-        return self.search(sketch)[0]
-
-    def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
-        return self.selection.search(self._monitored(sketch))
-
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)
-
-    def _span_of(self, start: int) -> tuple[int, int]:
-        settings = self._settings
-        if settings.window == "all":
-            return -(1 << 63), (1 << 63) - 1
-        return start, start + parse_duration(settings.slide or settings.window)
 
     def _new(self) -> _OpenWindow:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
@@ -120,7 +120,7 @@ class Interleaver:
                 calls: list[Callable[[], int | None]] = [partial(first_time_of, each) for each in self._sources]
                 for number, source in files:
                     held = hold_warnings(source)
-                    calls[number] = _Found(pool.submit(first_time_of, source).result, held)
+                    calls[number] = partial(_found, pool.submit(first_time_of, source), held)
                 return self._sorted(calls)
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -163,19 +163,13 @@ class Interleaver:
         self._ended = (position + source.position(), packets + source.counters.packets)
 
 
-class _Found:
-    """The first time of a file, looked for by another thread; its warnings come with it."""
-
-    def __init__(self, result: Callable[[], int | None], held: HeldWarnings | None) -> None:
-        self._result = result
-        self._held = held
-
-    def __call__(self) -> int | None:
-        try:
-            return self._result()
-        finally:
-            if self._held is not None:
-                self._held.release()
+def _found(first: Future[int | None], held: HeldWarnings | None) -> int | None:
+    """Return the first time of a file, looked for by another thread; its warnings come with it."""
+    try:
+        return first.result()
+    finally:
+        if held is not None:
+            held.release()
 
 
 def _is_file(source: Source) -> bool:
