@@ -519,9 +519,6 @@ class Selection(NamedTuple):
         """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
         return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
 
-    def find(self, searched: Searchable) -> SuperHosts:
-        return self.search(searched)[0]
-
     def search(self, searched: Searchable) -> tuple[SuperHosts, int]:
         """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""
         if self.threshold is None:
