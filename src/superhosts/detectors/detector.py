@@ -198,7 +198,6 @@ class Detector(Storable, ABC):
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """Add pairs of generic keys, and the names of their hosts."""
         assert self._text_key is not None
         read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
         with self.lock:
@@ -452,7 +451,6 @@ class Detector(Storable, ABC):
 
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty detector of this kind."""
         raise NotImplementedError
 
     @classmethod
@@ -505,7 +503,6 @@ class Detector(Storable, ABC):
         raise NotImplementedError
 
     def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check the names of a file; return a function that merges them."""
         names = self._names
         assert names is not None  # Only files of text keys have names.
         read = names.read(arrays)
@@ -541,14 +538,12 @@ class Detector(Storable, ABC):
     def _top(self, count: int) -> SuperHosts: ...
 
     def _least_listed(self) -> float:
-        """Return the number of peers below which `_top` does not list hosts."""
         return 1
 
     @abstractmethod
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
 
     def _description(self) -> list[str]:
-        """Return the memory and the state in words, for people."""
         return [format_size(self._memory())]
 
     def _flush(self) -> None:
@@ -570,7 +565,6 @@ def _can_merge(other: Any) -> bool:
 
 
 def check_detector(other: Any, name: str) -> None:
-    """Raise MergeError if `other` is not a detector."""
     if isinstance(other, Detector):
         return
     if hasattr(other, "parts"):

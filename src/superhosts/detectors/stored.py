@@ -46,15 +46,11 @@ Classes = Mapping[str, type[Any]]  # classes of detectors by their names in file
 
 
 class Place(NamedTuple):
-    """The device and number of threads that a detector uses."""
-
     device: str = "cpu"
     threads: int | None = None
 
 
 class StoredPart(NamedTuple):
-    """A part of a file."""
-
     number: int
     kind: Kind
     detector: type[Any]
@@ -62,7 +58,6 @@ class StoredPart(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of the detector once it is loaded."""
         return int(self.detector._loaded_memory(self.kind, self.sides)) + hostnames.memory_for(self.sides)
 
 
@@ -82,12 +77,10 @@ class Stored:
 
     @property
     def kinds(self) -> dict[Part, Kind]:
-        """The kind of each part."""
         return {part: stored.kind for part, stored in self.parts.items()}
 
     @property
     def memory(self) -> int:
-        """Bytes of all detectors once they are loaded."""
         return sum(stored.memory for stored in self.parts.values())
 
     @property
@@ -120,7 +113,6 @@ def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
 
 
 def check_memory(needed: int, limit: int, file: str) -> None:
-    """Raise SketchFileError if a file needs more than `limit` bytes."""
     if needed > limit:
         reason = f"needs {format_size(needed)} of memory, the limit is {format_size(limit)}"
         raise SketchFileError(reason, file=file)
@@ -141,7 +133,6 @@ def header_errors(file: str) -> Iterator[None]:
 
 @contextmanager
 def array_errors(file: str, number: int) -> Iterator[None]:
-    """Convert errors in the content of an array of part `number` into a SketchFileError that names both."""
     try:
         yield
     except ArrayError as error:
@@ -192,7 +183,6 @@ def read_fields(header: Mapping[str, Any], classes: Classes) -> tuple[Notes, dic
 
 @cache
 def _part_check(detector: type[Any]) -> Check:
-    """Return the check for a part with this detector."""
     own: dict[str, Check] = {"key": optional(KEY_FIELD), "key_bits": WIDTH_FIELD}
     if detector.geometry_type is not None:
         own = {"key": KEY_FIELD, "geometry": _geometry_check(detector.geometry_type)}
@@ -318,7 +308,6 @@ class _PartArrays(Mapping[str, Any]):
 
 
 def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> dict[Part, Any]:
-    """Return the detectors of a file."""
     detectors, buffers = {}, {}
     with header_errors(reader.name):
         for part, (_, kind, detector, sides) in stored.parts.items():
