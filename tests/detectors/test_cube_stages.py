@@ -20,11 +20,11 @@ from superhosts.core.device import cuda_problem, gpus_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
 from superhosts.core.pairs import numbers_to_array, words_to_column
 from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
-from superhosts.detectors.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
+from superhosts.detectors.engines.autogpu import AutoGpu, said
 from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import unite
-from superhosts.errors import GpuMemoryError
+from superhosts.errors import DeviceWarning, GpuMemoryError
 from tuned import tuned
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
@@ -390,7 +390,8 @@ class Waiting(AutoGpu):
     """The GPU of "auto", real or simulated, whose start can be held back."""
 
     def __init__(self, make=make_on_gpu) -> None:
-        super().__init__(make, self.find, SayOnce())
+        said.clear()
+        super().__init__(make, self.find)
         self.may_start, self.asked = threading.Event(), 0
 
     def find(self) -> int:
@@ -466,7 +467,7 @@ def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready(monkeypatch):
 @pytest.mark.filterwarnings("error")
 def test_auto_stays_on_the_cpu_where_there_is_no_gpu_or_a_small_or_broken_one():
     pairs = distinct_pairs(tiny().exact_pairs + 1)
-    none, small = AutoGpu(make_on_gpu, lambda: None, SayOnce()), Waiting()
+    none, small = AutoGpu(make_on_gpu, lambda: None), Waiting()
     small.may_start.set()
     for auto, tuning in ((none, Tuning()), (small, Tuning(gpu=GpuTuning(max_memory=1024)))):
         cube = feed(auto_cube(auto, tuning), pairs)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import choose_device, gpus_of
+from superhosts.core.device import choose_device
 from superhosts.core.hashing import Key, fingerprint, make_key, mangle_column, secret_of
 from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, format_for, numbers_to_array, words_to_column
 from superhosts.core.results import SuperHosts
@@ -28,21 +28,19 @@ from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
 from superhosts.detectors.engines.base import (
     Arrays,
     ArrayShape,
-    ColumnGeometry,
     Counts,
     CrowdedError,
     Engine,
     Plan,
-    SeveralEngines,
     Sums,
     Words,
+    make_engine,
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
@@ -64,12 +62,11 @@ class ColumnSketch(Detector):
     Subclasses define where a pair is written and how hosts are found.
     """
 
-    geometry: ColumnGeometry
     cpu_engine: ClassVar[type[CpuEngine]]
     _ways_out: ClassVar[str] = "a higher threshold, more memory or shorter windows"  # of a sketch that is too full
     slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
 
-    def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
+    def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         self._describe(geometry.check(), secret_of(key), check_threads(threads))
         self.device = self._choose_device(device)
         try:
@@ -79,10 +76,10 @@ class ColumnSketch(Detector):
                 raise
             self._use_cpu()
         if device == "auto" and not self.engine.is_compiled():
-            say_once(NOT_COMPILED)
+            say_once(f"the GPU is not used: {NOT_COMPILED}")
             self._use_cpu()
 
-    def _describe(self, geometry: ColumnGeometry, secret: bytes, threads: int) -> None:
+    def _describe(self, geometry: Any, secret: bytes, threads: int) -> None:
         self.geometry, self.threads, self.format = geometry, threads, format_for(geometry.key_bits)
         self.fingerprint, self.key = fingerprint(secret), make_key(secret)
 
@@ -92,10 +89,7 @@ class ColumnSketch(Detector):
 
     def _make_engine(self) -> Engine:
         plan = Plan(self.geometry, self.key, self.threads, self.tuning)
-        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
-        if not engines:
-            return self.cpu_engine(plan)
-        return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        return make_engine(plan, self.device, self.cpu_engine, self._on_gpu)
 
     def _choose_device(self, device: str) -> str:
         return choose_device(device)
@@ -150,13 +144,11 @@ class ColumnSketch(Detector):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        assert kind.geometry is not None
         return (kind.geometry.array_shapes(),)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
-        assert kind.geometry is not None
-        return kind.geometry.memory
+        return int(kind.geometry.memory)
 
     @classmethod
     def _stored_hosts(
@@ -217,7 +209,7 @@ class ColumnSketch(Detector):
 
     def _zero_share(self) -> float:
         columns = self.geometry.edges[-1] << self.geometry.slice_bits
-        return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
+        return float(self.engine.zero_sums().sum() / columns / self.geometry.rows)
 
     def _warn_if_overfull(self, found: SuperHosts) -> None:
         """Warn if so many bits are set that hosts with few peers look like the smallest of those found."""
@@ -373,7 +365,7 @@ def bits_of_arrays(edges: tuple[int, ...], rows: int) -> Floats:
 class SomeColumns:
     """The columns of some hosts and the zero counts of all columns: the part of an engine that estimates need."""
 
-    def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
+    def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: Any, key: Key) -> None:
         self._engine, self._geometry, self._key = engine, geometry, key
         columns = [engine.columns_of(mangled, geometry, key)]
         if geometry.total_columns > geometry.edges[-1] << geometry.slice_bits:

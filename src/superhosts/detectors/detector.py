@@ -58,9 +58,18 @@ from superhosts.detectors.arguments import (
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.detectors.kind import Kind, check_alike
 from superhosts.detectors.lock import give_lock, holding, state_of
-from superhosts.detectors.stored import Place, build, check_hosts, describe, header_errors, memory_limit, unpickle
+from superhosts.detectors.stored import (
+    Kind,
+    Place,
+    build,
+    check_alike,
+    check_hosts,
+    describe,
+    header_errors,
+    memory_limit,
+    unpickle,
+)
 from superhosts.errors import MergeError, UsageError
 
 

@@ -25,9 +25,8 @@ from superhosts.detectors.arguments import check_key_bits, check_keys, check_thr
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
 from superhosts.detectors.hostnames import UNLIMITED
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place
 from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]

@@ -52,9 +52,8 @@ from superhosts.detectors.estimate import (
 )
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -151,7 +150,6 @@ class Cube(ColumnSketch):
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
-        assert isinstance(kind.geometry, Geometry)
         keys = kind.format.keys
         cube = cls(
             geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False, keys=keys
@@ -246,14 +244,12 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        assert isinstance(kind.geometry, Geometry)
         return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
-        assert isinstance(kind.geometry, Geometry)
         listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
-        return kind.geometry.memory + listed
+        return int(kind.geometry.memory) + listed
 
     def _file_arrays(self) -> Arrays:
         pairs = self._pairs()
@@ -289,7 +285,6 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        assert isinstance(kind.geometry, Geometry)
         if "rows" in arrays:
             mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
         else:
@@ -388,7 +383,6 @@ class StoredRows(StoredColumns):
         sides: Mapping[str, Sequence[int]],
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
-        assert isinstance(kind.geometry, Geometry)
         self._geometry, self._key = kind.geometry, make_key(secret)
         self._arrays = rowform.empty_arrays(sides, kind.geometry)
         self.takers = {name: block_writer(array) for name, array in self._arrays.items()}

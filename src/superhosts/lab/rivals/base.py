@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.readers import ColumnData
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import check_cpu_only, choose_device, gpus_of
+from superhosts.core.device import check_cpu_only, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches
 from superhosts.core.results import SuperHost, SuperHosts
@@ -39,9 +39,9 @@ from superhosts.detectors.engines.base import (
     CrowdedError,
     Engine,
     Plan,
-    SeveralEngines,
     Tuning,
     Words,
+    make_engine,
     to_host,
 )
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
@@ -222,11 +222,7 @@ class EngineRival(Rival):
 
     def _allocate(self) -> None:
         plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
-        if not engines:
-            self.engine = self._on_cpu(plan)
-        else:
-            self.engine = engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        self.engine = make_engine(plan, self.device, self._on_cpu, self._on_gpu)
 
     @property
     def _engine_geometry(self) -> Any:
