@@ -117,10 +117,7 @@ def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry. Raise UsageError if another argument contradicts it.
-
-    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
-    """
+    """Return a checked geometry, which determines all sizes. Raise UsageError if another argument contradicts it."""
     checked: Sized = geometry.check()
     for name, value in others.items():
         own = getattr(checked, name, None)

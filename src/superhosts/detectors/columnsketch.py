@@ -57,10 +57,7 @@ class Fill(NamedTuple):
 
 
 class ColumnSketch(Detector):
-    """A sketch of bit columns, which an engine stores: on the CPU, on a GPU, or on several GPUs.
-
-    Subclasses define where a pair is written and how hosts are found.
-    """
+    """A sketch of bit columns in an engine. Subclasses define where a pair is written and how hosts are found."""
 
     cpu_engine: ClassVar[type[CpuEngine]]
     _ways_out: ClassVar[str] = "a higher threshold, more memory or shorter windows"  # of a sketch that is too full
@@ -239,10 +236,7 @@ class ColumnSketch(Detector):
         return "use more memory or a higher threshold"
 
     def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return the mangled hosts that may have `threshold` peers, and their zero counts.
-
-        If the sketch is too full for this threshold, search for larger hosts only and warn.
-        """
+        """Return mangled hosts that may have `threshold` peers (larger ones only in a full sketch), and zeros."""
         lowest = threshold
         while lowest <= max(threshold, self.geometry.rows * math.log(2 * self.geometry.rows)):
             try:

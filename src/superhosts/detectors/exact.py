@@ -47,10 +47,7 @@ def array_module(gpu: int | None) -> Any:
 
 
 def on_own_gpu(method: Method) -> Method:
-    """Decorate a method to run with the detector's GPU as the current device and to wait for the work it started there.
-
-    Callers may therefore reuse their arrays on return and make the next call on another stream.
-    """
+    """Decorate a method to run on the detector's GPU and wait for it, so that callers may reuse their arrays."""
 
     @wraps(method)
     def run(self: Any, *arguments: Any, **named: Any) -> Any:

@@ -114,10 +114,7 @@ class Stored:
 
 
 def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
-    """Return the bytes that all sketches together may use, including the `taken` ones that are already in use.
-
-    The default is what the machine, or the container of this process, has left.
-    """
+    """Return the bytes for all sketches, the `taken` ones included; by default what machine or container have left."""
     return parse_size(max_memory) if max_memory is not None else memory_left() + taken
 
 
@@ -199,10 +196,7 @@ def _part_check(detector: type[Any]) -> Check:
 
 
 def _geometry_check(kind: Any) -> Check:
-    """Return a check for the geometry of a detector: integers that pass the geometry's own check.
-
-    A field that files of an older version do not have has the value that it had then, which `older` returns.
-    """
+    """Return a check for a geometry. `older` has the fields that older files lack."""
     older = kind.older() if hasattr(kind, "older") else {}
     checks = {field: WIDTH_FIELD if field == "key_bits" else whole(0, 1 << 40) for field in kind._fields}
     fields = record(

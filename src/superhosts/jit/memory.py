@@ -53,10 +53,7 @@ def _group_limits(proc: Path) -> Iterator[int]:
 
 @cache
 def _limit_files(proc: Path) -> list[Path]:
-    """Return the limit files of the process's control groups, up to the root of each mounted hierarchy.
-
-    Only the paths are cached: limits may change while a process runs, its groups do not.
-    """
+    """Return the limit files of the process's control groups and their ancestors. Limits may change, paths do not."""
     groups = _groups(proc)
     found = []
     for kind, root, mount in _mounts(proc):

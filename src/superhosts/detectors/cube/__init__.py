@@ -180,10 +180,7 @@ class Cube(ColumnSketch):
 
     @locked
     def surely_exceeds_exact(self) -> bool:
-        """Return True if the cube cannot be exact: every pair sets one bit in each array, and some array has too many.
-
-        False says nothing, as several pairs may set the same bit.
-        """
+        """Return True if some array has more bits set than an exact cube has pairs. False says nothing."""
         if self._pairs() is not None:
             return False
         bits = bits_of_arrays(tuple(self.geometry.edges), self.geometry.rows)

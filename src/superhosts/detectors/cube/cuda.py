@@ -93,10 +93,7 @@ def make_place_of(geometry: Geometry) -> Any:
 
 @cache
 def make_common_ones(arrays: int) -> Any:
-    """Return the device function that counts the ones of the AND of columns, in every `step`-th word.
-
-    The places of the columns are in shared memory, the first one at index `first`.
-    """
+    """Return the device function that counts the ones of the AND of columns, in every `step`-th word."""
 
     def common_ones(bits: Any, places: Any, first: int, words: Any, step: int) -> Any:
         start, stop = words

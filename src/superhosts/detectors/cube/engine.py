@@ -39,10 +39,7 @@ from superhosts.jit.pool import new_words
 
 @compiled
 def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
-
-    The result only keeps the compiler from dropping `fetch`.
-    """
+    """Write hosts with their rows and labels, slice by slice. The result keeps the compiler from dropping `fetch`."""
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
     for number in range(span[0], span[1]):
@@ -197,10 +194,7 @@ class Stages(Front):
             dense.update_batches([pair_columns(portion, dense) for portion in portions])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
-        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
-
-        If the GPU fails, the cube stays on the CPU and keeps its pairs.
-        """
+        """Return a filled dense engine on the GPU of "auto"; None if it is not ready, or fails: the pairs are kept."""
         made = self.auto.engine(self.plan) if self._asked == "auto" else None
         if made is None:
             return None
@@ -279,10 +273,7 @@ class Stages(Front):
             self._start()
 
     def copy(self) -> Stages:
-        """Return an independent engine with the same content, in the same state.
-
-        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
-        """
+        """Return an independent engine in the same state; with "auto", a dense one is on the GPU if that is ready."""
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
@@ -376,10 +367,7 @@ def merge_dense(dense: Engine, other: Engine) -> None:
 
 
 def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
-    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
-
-    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
-    """
+    """Write a set of pairs to a dense engine. With `release`, a CPU engine frees the set's memory meanwhile."""
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
         pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)

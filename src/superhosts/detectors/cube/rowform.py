@@ -87,10 +87,7 @@ class HostRows(NamedTuple):
 
 
 def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tuple[Words, Numbers]:
-    """Return the mangled hosts (high, low) and the index of each host's first row, then the number of all rows.
-
-    Raise ArrayError if they are invalid.
-    """
+    """Return the mangled hosts (high, low) and where the rows of each begin, then of all end. Raise ArrayError."""
     (counts, sizes), stored = arrays["counts"].astype(np.int64), arrays["hosts"]
     if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
         raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")

@@ -110,10 +110,7 @@ class Plan(NamedTuple):
 
 
 def sample_batches(key_bits: int) -> Batches:
-    """Return a batch of one pair for each type of batches from packets, and from sets of pairs, whose peers are folded.
-
-    There is a kernel for each of these types.
-    """
+    """Return a batch of one pair for each type of columns for which there is a kernel."""
     words = np.zeros((1, 2), np.uint64)
     hosts = words_to_column(words, key_bits)
     return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
@@ -127,11 +124,7 @@ class Engine(ABC):
         self.geometry, self.key, self.threads, self.tuning = plan
 
     def _check_steps(self, steps: int) -> None:
-        """Raise CrowdedError if a search took too many steps.
-
-        The walk from a given first column takes the same steps on every device and regardless of other threads, so
-        the outcome is the same everywhere.
-        """
+        """Raise CrowdedError if a search took too many steps, which are the same on every device."""
         if steps > self.max_steps:
             raise CrowdedError
 

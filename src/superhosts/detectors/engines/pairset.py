@@ -239,10 +239,7 @@ class PairSet:
             self._leases += other._lend()
 
     def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Words | None]:
-        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old memory.
-
-        The new ones have no content yet.
-        """
+        """Replace tables that are borrowed or too small by ones without content; return the old memory."""
         places = self._places.at(bins)
         is_full = wanted > places.sizes * 3 // 4
         sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)

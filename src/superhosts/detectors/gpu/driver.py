@@ -132,10 +132,7 @@ def free_memory() -> int:
 
 
 def _release_with(owner: Any, name: str, handle: int) -> None:
-    """Give something of the current context back to the driver when `owner` is gone, in whichever thread that is.
-
-    A process that ends gives nothing back: the driver does it.
-    """
+    """Give something of the current context back when `owner` is gone, in any thread; not at the end of the process."""
     enter_context, give_back = words_call("cuCtxPushCurrent_v2", 1), words_call(name, 1)
     context, leave_context, left = ask("cuCtxGetCurrent"), words_call("cuCtxPopCurrent_v2", 1), WORD(0)
 

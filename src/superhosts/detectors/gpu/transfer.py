@@ -65,10 +65,7 @@ class Buffer(NamedTuple):
 
 @compiled
 def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
-    """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
-
-    A part must fit into half of the buffer.
-    """
+    """Send every `step`-th part, each at most half of the buffer, from `first` on; return the driver's status."""
     size, total = parts.size, parts.rows.sum()
     status, half, first_batch, begin = call_address(calls.enter, (context,)), 0, 0, 0
     for start in range(first * size, total, step * size):
@@ -192,10 +189,7 @@ class Slot:
 
 
 class Staging:
-    """Sends batches from host memory piece by piece. The caller may reuse its arrays when `send` returns.
-
-    All sketches of a GPU share one object, because pinned memory and streams are slow to create.
-    """
+    """Sends batches piece by piece. All sketches of a GPU share one, because pinned memory is slow to create."""
 
     def __init__(
         self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int, int], Lane] = Lane
@@ -210,10 +204,7 @@ class Staging:
 
     @timed("write", amount=lambda _, staging, batches, process: sum(len(hosts) for hosts, _ in batches))
     def send(self, batches: Batches, process: Process) -> None:
-        """Copy batches to the GPU and call `process` with each copied piece and the stream to use.
-
-        A piece has one large batch or part of it, or several small ones one behind the other.
-        """
+        """Copy batches and call `process` with each piece (part of one batch, or several small ones) and its stream."""
         with self._lock, self._inside():
             self._busy = True
             if all(is_pinned(column) for columns in batches for column in columns):
