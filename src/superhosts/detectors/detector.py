@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any, ClassVar, Self, final, overload
@@ -62,6 +62,7 @@ from superhosts.detectors.lock import give_lock, holding, state_of
 from superhosts.detectors.stored import (
     Kind,
     Place,
+    Read,
     build,
     check_alike,
     check_hosts,
@@ -503,8 +504,8 @@ class Detector(ABC):
         raise NotImplementedError
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
-        """Return the last words of hosts that a file's arrays, read when they are taken, name, or None."""
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that arrays of a file, `names`, tell; None if they tell none."""
         return None
 
     @classmethod

@@ -6,7 +6,7 @@ parts, names the shapes of its arrays and builds a detector from them, by method
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.defaults import NAMES_SHARE
 from superhosts.core.fields import Check, FieldError, one_of, optional, record, refuse, whole
@@ -42,6 +43,7 @@ from superhosts.errors import DifferenceError, GeometryError, GpuMemoryError, Me
 from superhosts.jit.memory import memory_left
 
 _FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB
+Read = Callable[[str], NDArray[Any]]  # reads an array of a part
 Classes = Mapping[str, type[Any]]  # classes of detectors by their names in files
 
 
@@ -281,7 +283,9 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
         if not spare or kind.format.port:  # the port lies beyond the prefix
             continue
         with array_errors(reader.name, number):
-            last = detector._shown_hosts(kind, secret, _PartArrays(reader, number, sides))
+            last = detector._shown_hosts(
+                kind, secret, sides, lambda name, number=number: reader.read_array(array_name(number, name))
+            )
         if last is None:
             continue
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
@@ -289,25 +293,6 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
             place = f"parts[{number}].format[1]"
             beyond = f"{kind.format.prefix}, but bits beyond it are set in {wrong:,} of {counted(len(last), 'host')}"
             raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
-
-
-class _PartArrays(Mapping[str, Any]):
-    """The arrays of part `number` of a file. Each is read when it is taken."""
-
-    def __init__(self, reader: CubeReader, number: int, sides: Mapping[str, Any]) -> None:
-        self._reader, self._number, self._sides = reader, number, sides
-
-    def __getitem__(self, name: str) -> Any:
-        return self._reader.read_array(array_name(self._number, name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._sides
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sides)
-
-    def __len__(self) -> int:
-        return len(self._sides)
 
 
 def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> dict[Part, Any]:

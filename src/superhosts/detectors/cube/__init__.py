@@ -9,7 +9,7 @@ linear in the number of hot columns, and the method is the same for hosts of any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -53,7 +53,7 @@ from superhosts.detectors.estimate import (
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Kind, Place
+from superhosts.detectors.stored import Kind, Place, Read
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -195,20 +195,11 @@ class Cube(ColumnSketch):
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.super_hosts(threshold))
-        found = self._find(threshold)
-        self._warn(threshold)  # called here, not by the base class, so that the warning names the caller's line
-        self._warn_if_overfull(found)
-        return found
+        return super()._super_hosts(threshold) if pairs is None else self._counted(*pairs.super_hosts(threshold))
 
     def _top(self, count: int) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.top(count)).select(slice(0, count))
-        found = self._largest(count)
-        self._warn_if_overfull(found)  # called here for the same reason
-        return found
+        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
 
     def _least_listed(self) -> float:
         return super()._least_listed() if self._pairs() is None else 1
@@ -281,11 +272,11 @@ class Cube(ColumnSketch):
         return super()._stored_hosts(kind, secret, hosts, sides)
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        if "rows" in arrays:
-            mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Words | None:
+        if "rows" in names:
+            mangled, _ = rowform.decode_hosts(read("counts"), read("hosts"), kind.geometry)
         else:
-            mangled = labelled_hosts(arrays["labels"])
+            mangled = labelled_hosts(read("labels"))
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     # Merging and copying
@@ -308,7 +299,8 @@ class Cube(ColumnSketch):
 
     # Estimates
 
-    def _search_for(self, threshold: float) -> Search:
+    @locked
+    def search_for(self, threshold: float) -> Search:
         return search_for(threshold, self.geometry)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
@@ -380,13 +372,12 @@ class StoredRows(StoredColumns):
         sides: Mapping[str, Sequence[int]],
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
-        self._geometry, self._key = kind.geometry, make_key(secret)
         self._arrays = rowform.empty_arrays(sides, kind.geometry)
         self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
-        content = rowform.decode(self._arrays, self._geometry, threads)
-        rowform.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
+        content = rowform.decode(self._arrays, self.geometry, threads)
+        rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
         return super().answer()

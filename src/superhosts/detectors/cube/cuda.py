@@ -368,15 +368,13 @@ def make_read(geometry: Geometry) -> Any:
 class CudaCube(CudaEngine):
     geometry: Geometry
     names = ("bits", "labels")
+    candidate_words = 2
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
 
     def _extra_words(self) -> int:
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
-
-    def _candidate_words(self) -> int:
-        return 2
 
     def _limit_words(self) -> int:
         return len(Search._fields)

@@ -35,7 +35,11 @@ WORD = ctypes.c_uint64
 
 class DriverError(RuntimeError):
     def __init__(self, name: str, status: int) -> None:
-        super().__init__(f"the GPU driver failed: {name} returned {_name_of(status)}")
+        said = ctypes.c_char_p()
+        with contextlib.suppress(OSError, AttributeError):
+            cuda_driver().cuGetErrorName(status, ctypes.byref(said))
+        error = f"{(said.value or b'an unknown error').decode()} ({status})"
+        super().__init__(f"the GPU driver failed: {name} returned {error}")
         self.status = status
 
 
@@ -68,13 +72,6 @@ def ask(name: str, *words: int) -> int:
     answer = WORD(0)
     call(name, ctypes.addressof(answer), *words)
     return answer.value
-
-
-def _name_of(status: int) -> str:
-    name = ctypes.c_char_p()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda_driver().cuGetErrorName(status, ctypes.byref(name))
-    return f"{(name.value or b'an unknown error').decode()} ({status})"
 
 
 # Contexts

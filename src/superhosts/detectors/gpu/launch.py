@@ -265,16 +265,10 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
             words += _tuple_words(argument)
         elif isinstance(argument, int):
             words.append(argument)
+        elif is_cupy(argument):  # numba's array structure, which our own arrays keep: see `driver.DeviceArray`
+            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
         else:
-            words += _array_words(argument)
-    return words
-
-
-def _array_words(array: Any) -> tuple[int, ...]:
-    """Return numba's array structure, which our own arrays keep: see `driver.DeviceArray`."""
-    if is_cupy(array):
-        return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
-    words: tuple[int, ...] = array.launch_words
+            words += argument.launch_words
     return words
 
 

@@ -158,11 +158,6 @@ MAX_VIEWS = 16  # shapes of pieces that a slot remembers
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 
-def _buffer_size(size: int) -> int:
-    """Return more bytes than needed, so that batches that grow or change their width rarely need a new buffer."""
-    return max(1 << 20, 1 << (size - 1).bit_length())
-
-
 class Slot:
     def __init__(self) -> None:
         self.stream = make_stream()
@@ -180,7 +175,8 @@ class Slot:
         if view not in self._views:
             size = int(np.prod(shape)) * like.dtype.itemsize
             if len(self._buffers.get(number, ())) < size:
-                self._buffers[number] = device_array(_buffer_size(size), np.uint8)
+                # More than needed, so that batches that grow or change their width rarely need a new buffer.
+                self._buffers[number] = device_array(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
                 self._views.clear()
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()

@@ -65,7 +65,12 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
         if not search.try_columns(sample_bits):
             break
     if not search.tried:
-        raise GeometryError(_why_none(memory, threshold, key_bits))
+        most = MOST_COLUMNS * column_bytes(COLUMN_BITS[-1], 0, key_bits) * FIRST_ARRAYS << shape_for(memory).slice_bits
+        size = format_size(memory)
+        if memory > most:
+            text = f"memory {size} is too large: a cube has at most {format_size(most)}; use less memory"
+            raise GeometryError(text)
+        raise GeometryError(f"memory {size} is too small for a threshold of {threshold:g}; use more memory")
     search.climb()
     return search.best()
 
@@ -192,15 +197,6 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) 
         if columns >= 2 and sizes.memory >= (1 - MOST_UNUSED) * memory:
             break
     return sizes if 2 <= columns <= MOST_COLUMNS else None
-
-
-def _why_none(memory: int, threshold: float, key_bits: int) -> str:
-    """Return the reason why no form fits the memory: it exceeds the largest cube, or is too small for any."""
-    column = column_bytes(COLUMN_BITS[-1], 0, key_bits)
-    most = MOST_COLUMNS * column * FIRST_ARRAYS << shape_for(memory).slice_bits
-    if memory > most:
-        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; use less memory"
-    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}; use more memory"
 
 
 def _share_bits(threshold: float, arrays: int) -> int:
