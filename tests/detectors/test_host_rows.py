@@ -138,17 +138,6 @@ def test_the_bytes_depend_on_the_set_of_pairs_alone(bits, tmp_path):
         assert saved(tmp_path / "b.cube", halves[0]).read_bytes() == expected
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_files_of_few_pairs(count, tmp_path):
-    cube, dense = Cube("16MiB", device="cpu"), Cube("16MiB", device="cpu", exact=False)
-    for each in (cube, dense):
-        each.update(np.full(count, 7, np.uint32), np.arange(count, dtype=np.uint32))
-    path = saved(tmp_path / "a.cube", cube)
-    assert is_rows_form(path)
-    assert_same(only(load(path)), dense)
-    assert only(load(path)).estimate("0.0.0.7").peers == count
-
-
 @pytest.mark.slow
 def test_a_cube_of_a_gpu_loads_rows(tmp_path):
     sizes = geometry()
