@@ -81,8 +81,6 @@ class DeliveryOptions:
 
 
 class Delivery(Destination):
-    """Queues reports, and delivers them in a thread of its own."""
-
     batches: ClassVar[type[Batch]] = Batch  # that wait in the queue
 
     def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
@@ -108,7 +106,6 @@ class Delivery(Destination):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the queue; None if it is in memory."""
         return self._outbox.folder
 
     def _write(self, report: Report) -> None:
@@ -116,7 +113,6 @@ class Delivery(Destination):
             self.send(batch)
 
     def send(self, batch: Batch) -> None:
-        """Queue a batch of any kind of records."""
         self._outbox.put(batch)
         self._tell_losses()
 
@@ -135,23 +131,19 @@ class Delivery(Destination):
             raise OutputError(text)
 
     def abandon(self) -> None:
-        """Do the same after a run that failed for another reason."""
         text = self._finish()
         if text:
             self._say(text)
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes of the batches that wait."""
         return self._outbox.size
 
     def status(self) -> dict[str, int]:
-        """Return the counters, with what waits, was dropped and was delivered."""
         dropped = self._outbox.dropped + self.refused
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
     def _finish(self) -> Notice | None:
-        """Wait for the queue, stop the thread, and return what was not delivered."""
         keeps = self.run.endless and self._outbox.folder is not None
         self._ending.set()
         self._wake.set()
@@ -257,8 +249,6 @@ class Delivery(Destination):
 
 @dataclass(eq=False)
 class Item:
-    """One batch in the queue."""
-
     number: int
     size: int
     data: bytes | None  # None: it is in a file
@@ -318,7 +308,6 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """The bytes of the batches that wait."""
         return sum(item.size for item in list(self._items))
 
     def put(self, batch: Batch) -> None:
@@ -460,7 +449,6 @@ class Outbox:
                 self._say(Notice(text, "again", WARNING))
 
     def _set_aside(self, item: Item, error: Exception) -> None:
-        """Set a file aside that cannot be read or is damaged."""
         self._items.remove(item)
         self.dropped += 1
         if item.data is None:

@@ -72,11 +72,9 @@ class ReplacedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run ends."""
         return not run.endless and Path(address).suffix.lower() in REPLACED
 
     def _write(self, report: Report) -> None:
-        """Write rows; those of Parquet wait in memory for the end of the run."""
         if self._is_parquet:
             self._rows += report.rows
             return
@@ -84,7 +82,6 @@ class ReplacedFile(Destination):
             self._lines.write(report.rows)
 
     def close(self) -> None:
-        """Move the file to its place."""
         try:
             with output_errors(self.path):
                 if self._is_parquet:
@@ -115,8 +112,6 @@ def _import_parquet() -> Any:
 
 
 class ParquetFolder(Destination):
-    """A folder with one Parquet file per window."""
-
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
@@ -130,11 +125,9 @@ class ParquetFolder(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a folder, or a name that may become one, if the run has no end."""
         return run.endless and (not Path(address).suffix or address.endswith("/") or Path(address).is_dir())
 
     def _write(self, report: Report) -> None:
-        """Write or replace the window's file."""
         assert report.window is not None
         file = ReplacedFile(self.folder / f"{window_name(report.window)}.parquet", self.run, private=True)
         try:
@@ -156,12 +149,10 @@ class Span:
     digest: str
 
     def is_of(self, data: bytes) -> bool:
-        """Return True if these are the bytes."""
         return len(data) == self.length and digest_of(data) == self.digest
 
 
 def digest_of(data: bytes) -> str:
-    """Return a digest of bytes that are appended."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -181,7 +172,6 @@ class AppendedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run has no end."""
         return run.endless and Path(address).suffix.lower() in APPENDED
 
     def _open(self) -> io.FileIO:
@@ -214,7 +204,6 @@ class AppendedFile(Destination):
         old.close()
 
     def _is_moved(self) -> bool:
-        """Return True if another file, or none, has this name now."""
         try:
             there = self.path.stat()
         except FileNotFoundError:
@@ -257,7 +246,6 @@ class AppendedFile(Destination):
                 raise
 
     def has(self, span: Span) -> bool:
-        """Return True if the file has these bytes at their place."""
         if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
             return False
         with output_errors(self.path):
@@ -279,7 +267,6 @@ class AppendedFile(Destination):
 
 
 def _remove_incomplete_line(file: io.FileIO) -> None:
-    """Truncate a file after its last newline."""
     end = file.seek(0, os.SEEK_END)
     place = end
     while place:
@@ -316,14 +303,12 @@ class Journal:
         self.recent.extend(each for each in ids if each not in self.recent)
 
     def begin(self, report: str, span: Span) -> None:
-        """Note durably that a report is about to be appended."""
         self.last = report, span
         if self._path is not None:
             write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
 
 
 def _is_journal(content: Any) -> bool:
-    """Return True if the content of a file is a journal."""
     if not isinstance(content, dict) or not isinstance(content.get("id"), str):
         return False
     recent, span = content.get("recent"), content.get("span")
@@ -366,13 +351,10 @@ class _FileAddress(Address):
 
     @property
     def shown(self) -> str:
-        """The address for messages and the status."""
         return self.given
 
 
 class _Writer(Sender):
-    """Writes reports to a file or folder."""
-
     def __init__(self, inner: Destination, path: Path) -> None:
         super().__init__(_FileAddress(str(path.absolute()), "file", given=inner.name))
         self.inner = inner

@@ -116,8 +116,6 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What a user asked for with `--json`, `--csv` and `--output`."""
-
     json: bool = False
     csv: bool = False
     outputs: Sequence[str] = ()
@@ -137,7 +135,6 @@ class OutputOptions:
 
     @property
     def addresses(self) -> list[str]:
-        """The destinations besides standard output."""
         return [text for text in self.outputs if text != "-"]
 
 
@@ -190,7 +187,6 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
 
 
 def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
-    """Return the addresses, with those that are in files (@FILE)."""
     for text in addresses:
         if not text.startswith("@"):
             yield Wanted(text)
@@ -243,7 +239,6 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
 
 
 def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
-    """Return a run whose rows have columns for the names of hosts, if these are looked for."""
     return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
 
 
