@@ -16,16 +16,11 @@ from superhosts.output.streams import ERASE
 
 
 class Log(Protocol):
-    """Takes lines for standard error and writes them in a thread of its own."""
+    """Takes lines for standard error. `show` puts a last line on the terminal, in place of the one before."""
 
-    def write(self, text: str) -> None:
-        """Take one line."""
-
-    def show(self, status: str) -> None:
-        """Show a last line on the terminal, in place of the one before."""
-
-    def status(self) -> dict[str, int]:
-        """Return how many lines wait, and how many were dropped."""
+    def write(self, text: str) -> None: ...
+    def show(self, status: str) -> None: ...
+    def status(self) -> dict[str, int]: ...
 
 
 OUT_OF_MEMORY = "out of memory; use less --memory"

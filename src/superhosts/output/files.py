@@ -85,7 +85,8 @@ class ReplacedFile(Destination):
         try:
             with output_errors(self.path):
                 if self._is_parquet:
-                    self._write_parquet()
+                    columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
+                    _import_parquet().write_table(to_arrow(columns), self._stream)
                 self._text.flush()
                 self._text.close()
                 self._replacement.commit()
@@ -97,10 +98,6 @@ class ReplacedFile(Destination):
         with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
         self._replacement.abandon()
-
-    def _write_parquet(self) -> None:
-        columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
-        _import_parquet().write_table(to_arrow(columns), self._stream)
 
 
 def _import_parquet() -> Any:
@@ -147,9 +144,6 @@ class Span:
     start: int
     length: int
     digest: str
-
-    def is_of(self, data: bytes) -> bool:
-        return len(data) == self.length and digest_of(data) == self.digest
 
 
 def digest_of(data: bytes) -> str:
@@ -203,13 +197,6 @@ class AppendedFile(Destination):
         old, self._file = self._file, self._open()
         old.close()
 
-    def _is_moved(self) -> bool:
-        try:
-            there = self.path.stat()
-        except FileNotFoundError:
-            return True
-        return not os.path.samestat(there, os.fstat(self._file.fileno()))
-
     def _write(self, report: Report) -> None:
         """Append rows and flush them to disk (fsync); if the disk is full, append none of them.
 
@@ -217,7 +204,11 @@ class AppendedFile(Destination):
         begins again, as rows are always written to its end.
         """
         with output_errors(self.path):
-            if self._is_moved():
+            try:
+                is_moved = not os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+            except FileNotFoundError:
+                is_moved = True
+            if is_moved:
                 self.reopen()
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
@@ -249,7 +240,8 @@ class AppendedFile(Destination):
         if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
             return False
         with output_errors(self.path):
-            return span.is_of(os.pread(self._file.fileno(), span.length, span.start))
+            data = os.pread(self._file.fileno(), span.length, span.start)
+        return len(data) == span.length and digest_of(data) == span.digest
 
     def undo(self, span: Span) -> None:
         """Remove the part of these bytes that was written before the program was killed."""
@@ -343,27 +335,16 @@ class FileBatch(Batch):
         return Report(rows=self.records, window=window, revision=self.revision)
 
 
-@dataclass(frozen=True)
-class _FileAddress(Address):
-    """The absolute path of a file or folder; messages show it as it was given."""
-
-    given: str = ""
-
-    @property
-    def shown(self) -> str:
-        return self.given
-
-
 class _Writer(Sender):
     def __init__(self, inner: Destination, path: Path) -> None:
-        super().__init__(_FileAddress(str(path.absolute()), "file", given=inner.name))
+        super().__init__(Address(str(path.absolute()), "file", given=inner.name))
         self.inner = inner
         self.journal = Journal(None, print)  # until the queue's folder is held
         self._lock = threading.Lock()  # held while the file is written
         self._reopens = False  # once it is not being written
         self._id = ""
         if isinstance(inner, AppendedFile):
-            inner.before_append = self._begin
+            inner.before_append = lambda span: self.journal.begin(self._id, span)
 
     def deliver(self, batch: Batch) -> None:
         assert isinstance(batch, FileBatch)
@@ -376,9 +357,6 @@ class _Writer(Sender):
                 self.inner.write(batch.report)
             except OutputError as error:
                 raise TemporaryError(str(error).removeprefix(f"{self.inner.name}: ")) from error
-
-    def _begin(self, span: Span) -> None:
-        self.journal.begin(self._id, span)
 
     def reopen(self) -> None:
         """Open the file again: at once, or after the write that is under way."""
@@ -429,15 +407,10 @@ class PatientFile(Delivery):
 
     def _write(self, report: Report) -> None:
         batch = FileBatch.of(report)
-        recent = self._writer.journal.recent
-        if self._once and batch.id in recent:
+        if self._once and batch.id in self._writer.journal.recent:
             return
         self._writer.journal.add([batch.id])
-        if len(self._outbox):  # it is behind: the run does not wait for it
-            self.send(batch)
-        else:
-            self._outbox.offer(batch, self._patience)
-            self._tell_losses()
+        self.send(batch, 0.0 if len(self._outbox) else self._patience)  # the run does not wait for one that is behind
 
     def reopen(self) -> None:
         """Open the file again, and try at once."""

@@ -101,10 +101,13 @@ class Address:
     query: str = field(default="", repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     hides_path: bool = False
+    given: str = ""  # as it was written; empty: it may hold secrets
 
     @property
     def shown(self) -> str:
         """The address for messages and the status, without secrets."""
+        if self.given:
+            return self.given
         if not self.netloc:
             return f"{self.scheme}:{'…' if self.hides_path else printable(self.path)}"
         user = f"{self.user}@" if self.user else ""
