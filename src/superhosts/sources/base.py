@@ -32,8 +32,6 @@ class Pace:
 
 @dataclass(frozen=True)
 class Clocks:
-    """This machine's clocks, and a pause."""
-
     steady: Callable[[], float] = time.monotonic  # in seconds, from any moment on
     wall: Callable[[], int] = time.time_ns  # in nanoseconds since the epoch
     sleep: Callable[[float], None] = time.sleep
@@ -70,15 +68,12 @@ def input_border(name: str) -> Iterator[None]:
 
 
 def first_time_of(source: Source) -> int | None:
-    """Return the time of an input's first packet, None for an empty input."""
     with input_border(source.name):
         return source.first_time()
 
 
 @dataclass
 class SourceCounters:
-    """Packets read from a source, and those of them without two addresses, by reason."""
-
     packets: int = 0
     ipv4: int = 0
     ipv6: int = 0
@@ -98,7 +93,6 @@ class SourceCounters:
         self.on_warning: Callable[[str], None] | None = None  # called by the thread that reads
 
     def count(self, block: PacketBlock) -> None:
-        """Count a block whose packets all have their addresses."""
         for batch in block:
             self.packets += len(batch)
             if batch.family == 4:
@@ -132,8 +126,6 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Wants:
-    """What a run needs besides addresses and times. A source ignores what it cannot tell."""
-
     details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
     tunnels: str = "outer"  # one of TUNNELS
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
@@ -145,8 +137,6 @@ PLAIN = Wants()
 
 
 class Source(Protocol):
-    """One input: a capture file, a pipe, a folder that is followed, synthetic traffic."""
-
     name: str
     counters: SourceCounters
     replays: bool = True  # the next run can read it again, from its beginning
@@ -220,7 +210,6 @@ class Source(Protocol):
 
 
 def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """Return the status of the inputs that are flow exports."""
     return [status for source in sources for status in source.counters.exports]
 
 

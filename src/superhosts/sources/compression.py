@@ -410,7 +410,6 @@ class CompressedStream:
         self._ended: BaseException | None = None
 
     def readinto(self, view: memoryview) -> int:
-        """Fill `view`, or as much of it as a live input allows. What came before damage is returned first."""
         filled = 0
         while filled < len(view):
             if len(self._output):
@@ -442,7 +441,6 @@ class CompressedStream:
         return bool(chunk.output)
 
     def position(self) -> int:
-        """Compressed bytes taken so far: those of the output that was returned, and of a chunk behind it."""
         return self._position
 
     def close(self) -> None:

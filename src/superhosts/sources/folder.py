@@ -55,8 +55,6 @@ _AHEAD = 3600 * SECOND  # nanoseconds ahead of the clock from which the time of 
 
 @dataclass
 class _File:
-    """A file as the last listing found it."""
-
     name: str
     path: Path
     inode: int
@@ -111,18 +109,15 @@ class FolderSource(Source):
         self._position = 0
 
     def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
         self.wants = wants
         self._tables = replace(self._tables, details=wants.details)
 
     def first_time(self) -> int | None:
-        """Return the earliest time of the present files; None if there are none yet."""
         self._look()
         file = self._earliest()
         return None if file is None else file.first
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets of one file after the other, until it is stopped."""
         try:
             while True:
                 self._look()
@@ -136,7 +131,6 @@ class FolderSource(Source):
             return
 
     def position(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def size(self) -> int | None:
@@ -144,11 +138,9 @@ class FolderSource(Source):
         return None
 
     def waits(self) -> bool:
-        """Return True if everything in the folder was read."""
         return self._waiting.waits
 
     def stop(self) -> None:
-        """Make `blocks` end soon."""
         self._waiting.stopped = True
 
     def finished(self) -> dict[str, tuple[int, int]]:
@@ -193,7 +185,6 @@ class FolderSource(Source):
             reader.close()
 
     def _open(self, file: _File, tail: _Tail) -> CaptureReader | RowPackets:
-        """Return the reader of a file: of a capture, or of a table or log."""
         table = _table_format(file, self._tables)
         if table is None:
             return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
@@ -234,7 +225,6 @@ class FolderSource(Source):
         return None
 
     def read_more(self) -> None:
-        """Note that a file had more to read."""
         self._waiting.waits = False
 
     def _check(self) -> None:
@@ -290,7 +280,6 @@ class FolderSource(Source):
         self._next_look = self.now() + max(self._pace.poll, min(_LOOKING * listing, _LONGEST))
 
     def _update(self, name: str, status: os.stat_result) -> None:
-        """Open a file that is new or has changed, to find its first packet."""
         before, now = self._files.get(name), self.now()
         same = before is not None and (before.inode, before.size, before.changed) == _signature(status)
         if before is not None and same and (before.first is not None or not 0 < before.size < _SHORT):
@@ -315,7 +304,6 @@ class FolderSource(Source):
                 self._ended[name] = file.size
 
     def _forget(self, found: dict[str, os.stat_result]) -> None:
-        """Forget files that are gone."""
         here = {without_compression(str(self._path / name)) for name in found}
         self._taken = {identity for identity in self._taken if identity.rpartition("@")[0] in here}
         self._finished = {name: ends for name, ends in self._finished.items() if name in self._taken}
@@ -323,7 +311,6 @@ class FolderSource(Source):
         self._reported = {name for name in self._reported if name in found}
 
     def _report(self, name: str, error: InputError) -> None:
-        """Report once what is wrong with a file."""
         if name in self._reported:
             return
         self._reported.add(name)
@@ -334,7 +321,6 @@ class FolderSource(Source):
 
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
-    """Return a file's name and status; None for anything that is not a finished or growing capture."""
     if not is_finished(entry.name):
         return None
     try:
@@ -373,15 +359,12 @@ def _signature(status: os.stat_result) -> tuple[int, int, int]:
 
 
 class _Still:
-    """The present bytes of a file."""
-
     def __init__(self, file: _File) -> None:
         self.name = str(file.path)
         self.file = file
         self.position = 0
 
     def open(self) -> Stream:
-        """Return its bytes, decompressed."""
         try:
             self._raw = self.file.path.open("rb", buffering=0)
         except OSError as error:
@@ -405,15 +388,12 @@ class _Still:
         return self._last_size if self._raw.closed else os.fstat(self._raw.fileno()).st_size
 
     def close(self) -> None:
-        """Close it."""
         if not self._raw.closed:
             self._last_size = self.size()
         self._raw.close()
 
 
 class _Tail(_Still):
-    """The bytes of a file, present and future, until it is finished."""
-
     def __init__(self, source: FolderSource, file: _File) -> None:
         super().__init__(file)
         self.grew = source.now()  # when it last had more to read
@@ -421,7 +401,6 @@ class _Tail(_Still):
         self._source = source
 
     def is_still(self, file: _File) -> bool:
-        """Return True if the file that was opened is the one that the last listing found."""
         return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:

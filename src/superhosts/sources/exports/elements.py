@@ -64,8 +64,6 @@ MOST_FIELDS = 512  # of a template
 
 
 class Field(NamedTuple):
-    """A field of a template."""
-
     element: int
     length: int  # VARIABLE: in each record
     enterprise: int = 0
@@ -117,7 +115,6 @@ def make_plan(fields: list[Field], times: str | None) -> tuple[Rows, Rows]:
 
 
 def _place(field: Field, number: int, places: dict[int, tuple[int, int]], plan: Rows) -> None:
-    """Note a field in which the loops are interested."""
     here = (number, field.length)
     element, length = field.element, field.length
     if field.enterprise == REVERSE:
@@ -185,7 +182,6 @@ def _laid_out(fields: list[Field], places: dict[int, tuple[int, int]], plan: Row
 
 
 def option_plan() -> Rows:
-    """Return the plan of a template of options, whose data Python reads."""
     plan = np.full(PLAN_SLOTS, -1, np.int64)
     plan[KIND] = OPTION
     return plan

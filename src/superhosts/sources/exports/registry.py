@@ -48,8 +48,6 @@ BUSY = 20  # times as long as a writing takes; only exporters that send ever new
 
 
 class Limits(NamedTuple):
-    """How much is known at most."""
-
     streams: int = 4096
     templates: int = 8192  # of all streams
     templates_each: int = 512  # of one stream
@@ -68,7 +66,6 @@ class StreamKey(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The address as people write it; empty for datagrams of a file."""
         return shown_address(self.address)
 
 
@@ -81,8 +78,6 @@ def shown_address(address: int) -> str:
 
 
 class Registry:
-    """Streams and plans, in the arrays that the walks use, and templates as they were sent."""
-
     def __init__(self, times: str | None = "start", limits: Limits = LIMITS) -> None:
         self.limits = limits
         self.templates: dict[tuple[int, int], Template] = {}  # by stream and number
@@ -174,7 +169,6 @@ class Registry:
                 self.changed = True
 
     def note_rate(self, stream: int, sampler: int, rate: int) -> None:
-        """Take the sampling rate that an exporter announces."""
         samplers = self.samplers.setdefault(self.key_of(stream).address, {})
         if samplers.get(sampler) != rate and (sampler in samplers or len(samplers) < MOST_SAMPLERS):
             samplers[sampler] = rate
@@ -193,12 +187,10 @@ class Registry:
         return [stream for address, stream in first.items() if address in self.samplers]
 
     def rate_of(self, stream: int) -> int:
-        """Return the sampling rate of a stream's exporter; 0 if it is not known."""
         announced = self.samplers.get(self.key_of(stream).address, {}).values()
         return max([int(self.tables.streams[stream, layout.RATE]), *announced])
 
     def rate(self) -> int:
-        """Return the highest sampling rate of all exporters; 0 if none is known."""
         streams = self.tables.streams[: self.tables.used[0], layout.RATE]
         return max([int(streams.max(initial=0)), *(max(each.values(), default=0) for each in self.samplers.values())])
 
@@ -227,7 +219,6 @@ class Registry:
         return numbers.tolist()
 
     def exporters(self, most: int) -> Iterator[dict[str, Any]]:
-        """Yield what status shows of the streams that have sent most datagrams."""
         rows = self.tables.streams[: self.tables.used[0]]
         for stream in np.argsort(-rows[:, layout.STREAM_DATAGRAMS], kind="stable")[:most].tolist():
             key, row = self.key_of(stream), rows[stream]
@@ -244,7 +235,6 @@ class Registry:
             }
 
     def losses(self) -> tuple[dict[str, int], int]:
-        """Return the lost records and datagrams of all streams, and how often exporters were restarted."""
         rows = self.tables.streams[: self.tables.used[0]]
         of_records = np.isin(rows[:, layout.VERSION], (5, 10))
         lost, restarts = _losses(rows)
@@ -319,8 +309,6 @@ def _losses(streams: Rows) -> Any:
 
 
 class Template(NamedTuple):
-    """A template of data or of options."""
-
     number: int
     fields: list[Field]  # none: it is withdrawn
     kind: int  # the id of its set: 0, 1 (NetFlow v9), 2, 3 (IPFIX); 1 and 3 are options
@@ -387,8 +375,6 @@ def _read_one(content: bytes, start: int, kind: int) -> Template:
 
 
 class Options(NamedTuple):
-    """What a record of options says."""
-
     sampler: int = 0
     rate: int = 0  # one packet in this many; 0 if it does not say
     boot: int = 0  # when the exporter was started, in nanoseconds; 0 if it does not say
@@ -425,7 +411,6 @@ def _variable_length(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _rate(values: dict[int, int]) -> int:
-    """Return the sampling rate that fields of options say: one packet in so many."""
     if values.get(305):  # samplingPacketInterval packets are taken, samplingPacketSpace are not
         return min((values[305] + values.get(306, 0)) // values[305] if 306 in values else values[305], 2**32 - 1)
     if values.get(309) and values.get(310):  # samplingSize of samplingPopulation
@@ -448,8 +433,6 @@ def state_folder() -> Path:
 
 
 class TemplateFile:
-    """The file of templates of one input."""
-
     def __init__(self, path: Path, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._warn, self._clock = path, warn, clock
         self._written = -PAUSE
