@@ -137,6 +137,8 @@ PLAIN = Wants()
 
 
 class Source(Protocol):
+    """One input. The defaults are those of a live one that nobody can read again; it sets its flags while it reads."""
+
     name: str
     counters: SourceCounters
     replays: bool = True  # the next run can read it again, from its beginning
@@ -144,6 +146,9 @@ class Source(Protocol):
     loses: bool = False  # packets are lost while it is not read: a live capture
     wants: Wants = PLAIN
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
+    _bytes: int = 0  # read so far
+    _waits: bool = False
+    _stopped: bool = False
 
     def want(self, wants: Wants) -> None:
         """Take note of what the run needs. Called before it is read."""
@@ -158,16 +163,19 @@ class Source(Protocol):
         return
 
     def first_time(self) -> int | None:
-        """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
+        """Return the time of the first packet, None for an empty or live input. `blocks` still yields that packet."""
+        return None
 
     def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets, once."""
 
     def position(self) -> int:
         """Return the bytes of the input read so far, for the progress bar."""
+        return self._bytes
 
     def size(self) -> int | None:
         """Return the bytes of the whole input, None if they are not known."""
+        return None
 
     def again(self) -> Source:
         """Return a new source that reads the input from its beginning. Only for inputs that replay and are not live."""
@@ -175,11 +183,11 @@ class Source(Protocol):
 
     def waits(self) -> bool:
         """Return True if everything available has been read and the reader waits for more. Only live inputs wait."""
-        return False
+        return self._waits
 
     def stop(self) -> None:
         """Make `blocks` end soon. A signal handler may call this: it only sets a flag."""
-        return
+        self._stopped = True
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None for other inputs and for files without packets."""

@@ -41,7 +41,7 @@ from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
 from superhosts.sources.input import MOST_LINES_HEAD, Span, has_lines, identity_of, read_head, without_compression
-from superhosts.sources.stream import PlainStream, Stream, Waiting
+from superhosts.sources.stream import PlainStream, Stream
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import RowPackets, TableFormat
@@ -98,7 +98,6 @@ class FolderSource(Source):
         self._block_bytes = block_bytes
         self._pace = pace
         self._clocks = clocks
-        self._waiting = Waiting()
         self._files: dict[str, _File] = {}
         self._taken: set[str] = set(done)
         self._finished: dict[str, tuple[int, int]] = {}
@@ -106,7 +105,6 @@ class FolderSource(Source):
         self._reported: set[str] = set()
         self._unreadable = False
         self._next_look = 0.0
-        self._position = 0
 
     def want(self, wants: Wants) -> None:
         self.wants = wants
@@ -122,26 +120,13 @@ class FolderSource(Source):
             while True:
                 self._look()
                 file = self._earliest()
-                self._waiting.waits = file is None
+                self._waits = file is None
                 if file is None:
                     self._pause()
                 else:
                     yield from self._read(file)
         except Stopped:
             return
-
-    def position(self) -> int:
-        return self._position
-
-    def size(self) -> int | None:
-        """Return None: more files may come."""
-        return None
-
-    def waits(self) -> bool:
-        return self._waiting.waits
-
-    def stop(self) -> None:
-        self._waiting.stopped = True
 
     def finished(self) -> dict[str, tuple[int, int]]:
         """Return the files that were read to their end and are still there, compressed or not."""
@@ -181,7 +166,7 @@ class FolderSource(Source):
         except InputError as error:
             self._report(file.name, error)
         finally:
-            self._position += reader.position()
+            self._bytes += reader.position()
             reader.close()
 
     def _open(self, file: _File, tail: _Tail) -> CaptureReader | RowPackets:
@@ -210,7 +195,7 @@ class FolderSource(Source):
         needed = self._pace.quiet if gone else self._quiet_needed(tail)
         if needed is not None and now - tail.grew >= needed:
             return True
-        self._waiting.waits = needed is None
+        self._waits = needed is None
         self._pause()
         return False
 
@@ -225,10 +210,10 @@ class FolderSource(Source):
         return None
 
     def read_more(self) -> None:
-        self._waiting.waits = False
+        self._waits = False
 
     def _check(self) -> None:
-        if self._waiting.stopped:
+        if self._stopped:
             raise Stopped
 
     def _pause(self) -> None:

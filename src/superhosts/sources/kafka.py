@@ -432,13 +432,8 @@ class KafkaSource(Source):
         self._notes = Notes()
         self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
         self._closes: Any = None
-        self._bytes = 0
         self._shown = 0
-        self._stopped = self._waits = False
         self._client = import_client(name)
-
-    def first_time(self) -> int | None:
-        return None
 
     def blocks(self) -> Iterator[PacketBlock]:
         consumer = self._consumer = self._open()
@@ -458,18 +453,6 @@ class KafkaSource(Source):
                     return
         finally:
             self._waits = True
-
-    def position(self) -> int:
-        return self._bytes
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        return self._waits
-
-    def stop(self) -> None:
-        self._stopped = True
 
     def release(self, before: int) -> None:
         """Commit the offsets of messages whose times are before this one: their windows are safe."""

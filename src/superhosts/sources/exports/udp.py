@@ -157,8 +157,6 @@ class UdpSource(Source):
         self._blocks: Iterator[PacketBlock] | None = None
         self._threads: list[threading.Thread] = []
         self._first: PacketBlock = ()
-        self._bytes = 0
-        self._waits = False
         self._looked = 0.0
         self.counters.exports = [{"input": name, "sampling": None}]
 
@@ -180,22 +178,10 @@ class UdpSource(Source):
             yield first
         yield from self._blocks or self._read()
 
-    def position(self) -> int:
-        return self._bytes
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        """Return True if nothing has come for a moment, and everything that came was read."""
-        return self._waits
-
     def stop(self) -> None:
         self._reception.stopped.set()
 
-    def leave(self) -> None:
-        """Let the threads end; the one that reads closes the sockets and keeps the templates."""
-        self._reception.stopped.set()
+    leave = stop  # The threads end; the one that reads closes the sockets and keeps the templates.
 
     def _read(self) -> Iterator[PacketBlock]:
         collector = self._collector = Collector(self.counters, self._settings)

@@ -207,7 +207,6 @@ class LiveSource(Source):
         self._trouble = ""  # what is wrong with the interface, as it was said
         self._looked = 0.0
         self._losses = Losses()
-        self._stopped = self._waits = False
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._place = np.zeros(PLACE_SLOTS, np.int64)
         self._lender: ColumnLender | None = None
@@ -218,9 +217,6 @@ class LiveSource(Source):
         self._filter = expression
         if expression:
             self._program()
-
-    def first_time(self) -> int | None:
-        return None
 
     def blocks(self) -> Iterator[PacketBlock]:
         self._prepare()
@@ -233,18 +229,6 @@ class LiveSource(Source):
             self._waits = True
             if self._ring is not None:
                 self._ring.close()
-
-    def position(self) -> int:
-        return 0
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        return self._waits
-
-    def stop(self) -> None:
-        self._stopped = True
 
     def lost(self, start: int, end: int) -> int | None:
         return self._losses.between(start, end)
