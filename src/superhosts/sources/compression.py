@@ -237,7 +237,8 @@ class Xz:
             if not data or (padding := _padding(data)):
                 return (padding, b"") if data else _NEEDS_MORE
             self._stream = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LONGEST_WINDOW + _XZ_OVERHEAD)
-        taken, steps = 0, []
+        taken = 0
+        steps: list[bytes] = []
         try:
             while len(steps) < MOST_OUTPUT // _XZ_STEP and not self._stream.eof:
                 piece = b"" if self._fed else data[taken : taken + _XZ_PIECE]

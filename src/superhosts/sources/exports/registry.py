@@ -115,8 +115,9 @@ class Registry:
 
     def stream_of(self, key: StreamKey) -> int:
         """Return the number of a stream, a new one if it was never seen; -1 if there is no room."""
-        words = key.address >> 64, key.address & (1 << 64) - 1, key.version << 32 | key.domain
-        return find_stream(self.tables, *map(np.uint64, words), np.zeros(layout.TALLY_SLOTS, np.int64))
+        high, low, domain = key.address >> 64, key.address & (1 << 64) - 1, key.version << 32 | key.domain
+        tally = np.zeros(layout.TALLY_SLOTS, np.int64)
+        return find_stream(self.tables, np.uint64(high), np.uint64(low), np.uint64(domain), tally)
 
     def learn(self, stream: int, template: Template) -> bool:
         """Take a template in place of the one with its number; return True if it is new or has changed."""
