@@ -138,7 +138,7 @@ class RowPackets:
         elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
             without = time < 0
             dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
-            src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
+            src, dst, time = taken(src, kept), taken(dst, kept), time[kept]
             details = None if details is None else details[kept]
         block, refused = packets_of(src, dst, time, details)
         if len(refused):
@@ -196,7 +196,7 @@ def _no_times(count: int) -> Times:
     return np.broadcast_to(np.int64(0), (count,))
 
 
-def _taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
+def taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
     return AddressColumn(ends.kinds[kept], ends.words[kept]) if isinstance(ends, AddressColumn) else ends[kept]
 
 
