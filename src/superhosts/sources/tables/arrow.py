@@ -116,9 +116,8 @@ def block_of(batch: Any, wanted: Wanted, begin: int) -> RowBlock:
     details, fields = None, wanted.details
     if fields is not None:
         details = details_of_columns(fields, len(batch), lambda name, what: values_of(arrays[name], what, fields.codes))
-    if isinstance(src, AddressColumn) or isinstance(dst, AddressColumn) or has_gaps(times):
-        return RowBlock(src, dst, times, describe, details=details)
-    return RowBlock(src, dst, times, details=details)  # No row is bad: the arrays are not held any longer.
+    may_be_bad = isinstance(src, AddressColumn) or isinstance(dst, AddressColumn) or has_gaps(times)
+    return RowBlock(src, dst, times, describe if may_be_bad else None, details=details)  # `describe` holds the arrays.
 
 
 def arrays_of(batch: Any, columns: Sequence[str]) -> dict[str, Any]:
