@@ -130,8 +130,13 @@ def make_tree(wanted: Wanted, *, whole: bool) -> Tree:
             edges += [word, len(encoded), len(text), slot, node]
             text += encoded
         first.append(len(edges) // EDGE_NUMBERS)
-    tables = numbers_table(tuple(first)), numbers_table(tuple(edges)), bytes_table(text)
-    return Tree(*(table.ctypes.data for table in tables), _enough(wanted, whole=whole), len(wanted.names()))
+    return Tree(
+        numbers_table(tuple(first)).ctypes.data,
+        numbers_table(tuple(edges)).ctypes.data,
+        bytes_table(text).ctypes.data,
+        _enough(wanted, whole=whole),
+        len(wanted.names()),
+    )
 
 
 def _paths(name: str) -> list[tuple[str, ...]]:

@@ -101,7 +101,7 @@ class ParquetReader:
                 first = self._open_file()
                 self._metadata = first.metadata
                 columns = [self._metadata.schema.column(i) for i in range(len(self._metadata.schema))]
-                self.columns = [column.path for column in columns if column.max_repetition_level == 0]
+                self.columns: Sequence[str] = [column.path for column in columns if column.max_repetition_level == 0]
             self._wanted = wanted_of(self.columns, options, self._name)
             self._check_chunks()
             details = () if self._wanted.details is None else self._wanted.details.columns()
