@@ -287,11 +287,7 @@ def test_a_file_with_a_fault_is_refused_and_changes_nothing(fault, message, tmp_
     parts = [cube._written(Part(4))._replace(arrays=arrays)]
     write_parts(path, compose_header(parts), parts)
     sketch = Sketch.of(union)
-    doors = [
-        lambda: load(path),
-        lambda: sketch.merge_file(path),
-        lambda: estimate_in_file(path, {Part(4): hosts[:1]}),
-    ]
+    doors = [lambda: load(path), lambda: sketch.merge_file(path), lambda: estimate_in_file(path, {Part(4): hosts[:1]})]
     for door in doors:
         with pytest.raises(SketchFileError, match=f"bad.cube: damaged: {message}"):
             door()

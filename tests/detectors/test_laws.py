@@ -23,9 +23,7 @@ SMALL = {
     "exact": {},
 }
 # A size that SMALL does not have; `column_bits` 7 for detectors that are not listed here.
-OTHER_SIZES = {
-    "cube": ("column_bits", 9),
-}
+OTHER_SIZES = {"cube": ("column_bits", 9)}
 
 
 def make(name: str, threads: int = 2, **more) -> Detector:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
 from superhosts.core.columns.readers import ColumnData, column_of, is_null
 from superhosts.core.device import thread_count
@@ -355,7 +355,7 @@ def read_column(column: Any, name: str) -> KeyColumn:
         return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
     if isinstance(values, AddressColumn):
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
     return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 

@@ -26,8 +26,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from io import BytesIO
 from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
@@ -58,23 +56,23 @@ from superhosts.detectors.arguments import (
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.detectors.lock import give_lock, holding, state_of
+from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.stored import (
     Kind,
     Place,
     Read,
+    Storable,
     build,
     check_alike,
     check_hosts,
     describe,
     header_errors,
     memory_limit,
-    unpickle,
 )
 from superhosts.errors import MergeError, UsageError
 
 
-class Detector(ABC):
+class Detector(Storable, ABC):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
     name: ClassVar[str]
@@ -82,7 +80,6 @@ class Detector(ABC):
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     tuning: ClassVar[Tuning] = Tuning()
-    lock: AbstractContextManager[object]
     threads: int
     format: HostFormat  # how this detector's integers represent hosts
     geometry: Any = None
@@ -90,13 +87,6 @@ class Detector(ABC):
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
     _names: HostNames | None = None  # the names of hosts; None unless hosts are text
     _dropped: int = 0
-
-    __hash__ = None  # type: ignore[assignment]  # Its content changes.
-
-    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        made = super().__new__(cls)
-        give_lock(made)
-        return made
 
     def _take_keys(self, format: HostFormat, secret: bytes, most_names: int) -> None:
         """Take generic keys of this format as hosts; keep the names of `most_names` hosts if they are text."""
@@ -346,12 +336,6 @@ class Detector(ABC):
                 twin._names = self._names.copy()
             return twin
 
-    def __copy__(self) -> Self:
-        return self.copy()  # Never a shallow copy: two locks would guard the same content.
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
-
     def __or__(self, other: Self) -> Self:
         """Return the union of two detectors as a new one."""
         if not _can_merge(other):
@@ -382,9 +366,6 @@ class Detector(ABC):
                 np.array_equal(array, theirs[name]) for name, array in mine.items()
             )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
-
     def __repr__(self) -> str:
         try:
             with self.lock:
@@ -402,26 +383,6 @@ class Detector(ABC):
         with self.lock:
             parts = [self._written(Part(self.format.family))]
             write_parts(file, compose_header(parts), parts)
-
-    @final
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
-        file = BytesIO()
-        self.save(file)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes | bytearray | memoryview,
-        *,
-        key: bytes | str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        max_memory: str | int | None = None,
-    ) -> Self:
-        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
-        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
     @classmethod
     def load(
@@ -554,12 +515,6 @@ class Detector(ABC):
         for hosts, peers in batches:
             self._update(hosts, peers)
 
-    @classmethod
-    def _with_state(cls, state: dict[str, Any]) -> Self:
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
-
     def _copy(self) -> Self:
         """Return a detector with the same content, but for names."""
         return self._with_state(copy.deepcopy(state_of(self)))
@@ -589,7 +544,7 @@ class Detector(ABC):
     def _description(self) -> list[str]:
         return [format_size(self._memory())]
 
-    def _flush(self) -> None:  # noqa: B027
+    def _flush(self) -> None:
         """Write all pending pairs. Most detectors have none."""
 
     @abstractmethod

@@ -7,11 +7,11 @@ parts, names the shapes of its arrays and builds a detector from them, by method
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from superhosts.core.keys import keys_at_hand
 from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part, Window
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import exact_size, format_size, parse_size
-from superhosts.cubefile.container import CubeReader
+from superhosts.cubefile.container import CubeReader, File
 from superhosts.cubefile.header import (
     EVIDENCE_WORDS,
     KEY_FIELD,
@@ -39,6 +39,7 @@ from superhosts.cubefile.header import (
 )
 from superhosts.detectors import hostnames
 from superhosts.detectors.engines.base import ArrayShape
+from superhosts.detectors.lock import give_lock
 from superhosts.errors import DifferenceError, GeometryError, GpuMemoryError, MergeError, SketchFileError
 from superhosts.jit.memory import memory_left
 
@@ -312,6 +313,65 @@ def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> di
             with array_errors(reader.name, number):
                 detectors[part].load_arrays(arrays)
     return detectors
+
+
+class Storable:
+    """What detectors and sketches have in common: a lock of their own, copies, and .cube files as bytes."""
+
+    lock: AbstractContextManager[object]
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Return a new object with its lock, before `__init__` runs."""
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        """Return an object of this class with its own lock and these attributes."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
+
+    def copy(self) -> Self:
+        raise NotImplementedError
+
+    def save(self, file: File) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, *file: Any, **options: Any) -> Self:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
+    @final
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
 
 def unpickle(kind: type[Any], data: bytes) -> Any:

@@ -24,13 +24,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import block_writer
-from superhosts.detectors.arguments import (
-    check_key_bits,
-    check_keys,
-    check_no_conflict,
-    check_threshold,
-    starts_exact,
-)
+from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, check_threshold, starts_exact
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
 from superhosts.detectors.cube import rowform
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -41,15 +35,7 @@ from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
 from superhosts.detectors.engines.autogpu import AutoGpu
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.estimate import (
-    Estimate,
-    Evidence,
-    better_of,
-    conclude,
-    measure,
-    measure_all,
-    saturation_of,
-)
+from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclude, measure, measure_all, saturation_of
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
 from superhosts.detectors.lock import locked, state_of
@@ -364,12 +350,7 @@ class StoredRows(StoredColumns):
     """Estimates some hosts of a cube in a file that lists rows of hosts. One slice of bits per thread is in memory."""
 
     def __init__(
-        self,
-        detector: type[Cube],
-        kind: Kind,
-        secret: bytes,
-        hosts: Addresses,
-        sides: Mapping[str, Sequence[int]],
+        self, detector: type[Cube], kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
         self._arrays = rowform.empty_arrays(sides, kind.geometry)

@@ -332,10 +332,7 @@ class Bins:
 
     def _make_caches(self, width: int, chunks: int, most: int) -> dict[str, Words]:
         bits = CACHE_BITS if chunks == most else min(CACHE_BITS, (chunks * CHUNK).bit_length() - 5)
-        return {
-            "cache": make_cache(self.threads, bits, width),
-            "seen": make_cache(self.threads, SEEN_BITS, width),
-        }
+        return {"cache": make_cache(self.threads, bits, width), "seen": make_cache(self.threads, SEEN_BITS, width)}
 
     def free(self, thread: int) -> int:
         taken = self.pool.cursors[thread, self.bins] - thread * self.chunks

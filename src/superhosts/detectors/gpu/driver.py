@@ -276,12 +276,7 @@ class _Pinned:
     def __init__(self, count: int, dtype: Any) -> None:
         kind = np.dtype(dtype)
         self.address = ask("cuMemHostAlloc", max(1, count * kind.itemsize), PORTABLE)
-        self.__array_interface__ = {
-            "shape": (count,),
-            "typestr": kind.str,
-            "data": (self.address, False),
-            "version": 3,
-        }
+        self.__array_interface__ = {"shape": (count,), "typestr": kind.str, "data": (self.address, False), "version": 3}
         _release_with(self, "cuMemFreeHost", self.address)
 
 

@@ -284,11 +284,7 @@ class _Window:
             peers, hosts = np.array([threshold]), np.ones(1)
         unnamed = float(((1 - self._chance(peers)) * hosts).sum() / hosts.sum())
         weights = self.loads.weights
-        return (
-            float(weights @ missed.sum(axis=1)) * scale,
-            unnamed,
-            float(weights @ false.sum(axis=1)) * scale + far,
-        )
+        return (float(weights @ missed.sum(axis=1)) * scale, unnamed, float(weights @ false.sum(axis=1)) * scale + far)
 
     def _meetings(self) -> float:
         """Return the number of hosts that pass only because a bigger host shares several of their columns."""
