@@ -32,10 +32,10 @@ from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.kind import Kind, check_mergeable
 from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
+    Kind,
     Place,
     Storable,
     Stored,
@@ -44,6 +44,7 @@ from superhosts.detectors.stored import (
     build,
     check_hosts,
     check_memory,
+    check_mergeable,
     describe,
     header_errors,
     memory_limit,
