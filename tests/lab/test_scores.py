@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from superhosts.core.pairs import array_to_numbers, numbers_to_array
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
-from superhosts.lab.experiment import Outcome, Panel, averages, make_row
+from superhosts.lab.experiment import Panel, averages
 from superhosts.lab.rivals import RIVALS
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
 
@@ -27,20 +29,12 @@ def truth_of(counts: dict[int, int]) -> Truth:
     return Truth(np.array(list(counts), np.uint32), np.array(list(counts.values()), np.int64))
 
 
-def test_a_hand_computed_example():
+def test_hand_computed_examples():
     truth = truth_of({9: 5, 1: 10, 2: 9, 3: 30, 4: 11, 5: 1})
     result = score(found(1, 3, 2, 77), truth, 10)  # 4 is missed; 2 has 9 peers; 77 was never seen
     assert result == Score(true=3, missed=1, false=2, phantoms=1)
     assert (result.fnr, result.fpr, result.ftr) == pytest.approx((1 / 3, 2 / 3, 1.0))
-
-
-def test_a_host_of_exactly_the_threshold_is_a_super_host():
-    truth = truth_of({1: 10, 2: 9})
-    assert score(found(1), truth, 10) == Score(1, 0, 0, 0)
-    assert score(found(2), truth, 10) == Score(1, 1, 1, 0)
-
-
-def test_nothing_to_find_and_nothing_found():
+    assert score(found(2), truth_of({1: 10, 2: 9}), 10) == Score(1, 1, 1, 0)
     empty = truth_of({})
     assert score(found(), empty, 10) == Score(0, 0, 0, 0)
     assert score(found(4), empty, 10) == Score(0, 0, 1, 1)
@@ -49,6 +43,7 @@ def test_nothing_to_find_and_nothing_found():
     nobody = ask_all(Exact(), empty, 10)
     assert known(nobody.mean_error) is None
     assert known(nobody.coverage) is None
+    assert (percent(0.0123), percent(0.5, 1), percent(None)) == ("1.23", "50.0", "–")
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
@@ -90,21 +85,19 @@ def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
         panel.update(hosts[start : start + 300], peers[start : start + 300])
     alone = dense_cube(geometry=TINY, device="cpu")
     alone.update(hosts, peers)
-    one, two = panel.outcomes(300)
+    (one, _), (two, estimates) = panel.judge(300, "noon", 1 << 20)
     assert np.array_equal(panel.detectors["one"].arrays()["bits"], alone.bits)
-    assert two.score == Score(3, 0, 0, 0)
-    assert two.estimates.mean_error == 0
-    assert two.estimates.coverage == 1
-    assert one.score == score(alone.super_hosts(300), Truth.of(panel), 300)
-    assert one.pairs == len(hosts)
-    assert one.update_seconds > 0
-    assert one.restore_seconds > 0
-    assert one.memory == alone.memory
+    assert (two.true, two.missed, two.false, two.phantoms, two.error, two.coverage) == (3, 0, 0, 0, 0, 1)
+    assert len(estimates.true) == 3
+    counts = one.true, one.missed, one.false, one.phantoms
+    assert counts == score(alone.super_hosts(300), Truth.of(panel), 300)
+    assert (one.window, one.memory_given, one.memory, one.flows) == ("noon", 1 << 20, alone.memory, len(hosts))
+    assert min(one.update_rate, one.restore_ms) > 0
     assert 0 < one.wire < one.memory
     panel.clear()
     assert panel.pairs == 0
     assert panel.seconds == {"one": 0.0, "two": 0.0}
-    assert [outcome.score for outcome in panel.outcomes(300)] == [Score(0, 0, 0, 0)] * 2
+    assert [(row.true, row.false, row.flows) for row, _ in panel.judge(300, "later")] == [(0, 0, 0)] * 2
 
 
 def test_means_over_windows():
@@ -113,7 +106,7 @@ def test_means_over_windows():
     rows = []
     for number in range(2):
         panel.update(hosts[: len(hosts) - 400 * number], peers[: len(hosts) - 400 * number])
-        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(300)]
+        rows += [each.row for each in panel.judge(300, str(number))]
         panel.clear()
     exact, cube = averages(rows)
     assert (exact.detector, exact.windows, exact.true, exact.ftr, exact.ftr_error) == ("exact", 2, 3.0, 0.0, 0.0)
@@ -122,22 +115,13 @@ def test_means_over_windows():
     assert cube.update_rate == pytest.approx(2 / (1 / rows[1].update_rate + 1 / rows[3].update_rate))
 
 
-def test_every_true_super_host_is_asked_for():
-    hosts, peers = small_window()
-    exact = Exact()
-    exact.update(hosts, peers)
-    estimates = ask_all(exact, Truth.of(exact), 300)
-    assert estimates.true.tolist() == estimates.peers.tolist()
-    assert len(estimates.true) == 3
-
-
 def test_means_leave_out_windows_without_super_hosts():
     hosts, peers = small_window()
     panel = Panel({"cube": lambda: dense_cube(geometry=TINY, device="cpu")})
     rows = []
     for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
         panel.update(hosts, peers)
-        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(least)]
+        rows += [each.row for each in panel.judge(least, str(number))]
         panel.clear()
     assert [row.true for row in rows] == [3, 0, 20]
     first, empty, last = rows
@@ -147,15 +131,9 @@ def test_means_leave_out_windows_without_super_hosts():
     assert mean.true == pytest.approx(23 / 3)
     assert mean.ftr == pytest.approx((first.ftr + last.ftr) / 2)
     assert mean.coverage == pytest.approx((first.coverage + last.coverage) / 2)
+    assert averages([replace(empty, false=7), replace(first, false=5)])[0].unrated_false == 7
     (nothing,) = averages([empty])
     assert (nothing.ftr, nothing.ftr_error, nothing.coverage, nothing.rated) == (None, None, None, 0)
-
-
-def test_hosts_reported_where_there_are_none_are_counted_all_the_same():
-    outcome = Outcome("one", Score(0, 0, 7, 2), ask_all(Exact(), truth_of({}), 10), 1, 1.0, 1.0, 1, 1)
-    rows = [make_row("0", outcome), make_row("1", outcome._replace(score=Score(2, 0, 5, 0)))]
-    assert [row.false for row in rows] == [7, 5]
-    assert averages(rows)[0].unrated_false == 7
 
 
 @pytest.mark.parametrize("name", ["cube", "exact", "dcds", "gse", "rgs"])
@@ -174,7 +152,3 @@ def test_many_hosts_are_asked_at_once(name):
     assert together.low.tolist() == [row.peers_low for row in singly]
     assert together.high.tolist() == [np.inf if row.peers_high is None else row.peers_high for row in singly]
     assert together.saturated.tolist() == [row.saturated for row in singly]
-
-
-def test_rates_as_tables_show_them():
-    assert (percent(0.0123), percent(0.5, 1), percent(None)) == ("1.23", "50.0", "–")

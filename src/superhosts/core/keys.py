@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.files import check_plain, make_folder, sync, sync_folder, write_private
+from superhosts.core.files import make_folder, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.errors import OutputError, UsageError
 
@@ -136,7 +136,6 @@ def write_key(path: Path, *, replace: bool = False) -> bytes:
 
 
 def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | None:
-    """Return the key of a file, or of the environment; None if neither is given."""
     if path is not None:
         if str(path) == PUBLIC:
             return ChosenKey(DEFAULT_KEY, PUBLIC)
@@ -145,22 +144,16 @@ def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | No
 
 
 def _find_own() -> ChosenKey | None:
-    """Return the user's own key; None if there is none. Raise UsageError if its file cannot be used."""
     path = own_path()
     if path is None or not os.path.lexists(path):
         return None
     place = f"your own key {path}"
-    try:
-        check_plain(path)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{place}: cannot be read: it is not a plain file") from None
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113  these do not raise
+        raise UsageError(f"{place}: cannot be read: it is not a plain file")
     return ChosenKey(_read(path, place), path)
 
 
 def why_none_is_kept() -> str:
-    """Return why no key of the user's own can be made, without making one; empty if it seems possible."""
     path = own_path()
     if path is None:
         return NO_HOME
@@ -173,26 +166,21 @@ def why_none_is_kept() -> str:
 
 
 def _use_own() -> ChosenKey:
-    """Return the user's own key. Make it if there is none, or return a random one if that is impossible."""
     found, path = _find_own(), own_path()
     if found is not None:
         return found
     if path is None:
-        return _random_key(NO_HOME)
+        return ChosenKey(secrets.token_bytes(32), "", lost=NO_HOME)
     try:
         return ChosenKey(write_key(path), path, is_new=True)
     except FileExistsError as error:  # Another process was faster, or something else has the name of the folder.
-        return _find_own() or _random_key(f"{path.parent}: {error.strerror}")
+        found, why = _find_own(), f"{path.parent}: {error.strerror}"
     except OSError as error:
-        return _random_key(f"{error.filename or path}: {error.strerror or error}")
-
-
-def _random_key(why: str) -> ChosenKey:
-    return ChosenKey(secrets.token_bytes(32), "", lost=why)
+        why = f"{error.filename or path}: {error.strerror or error}"
+    return found or ChosenKey(secrets.token_bytes(32), "", lost=why)
 
 
 def _read(path: Path, place: str) -> bytes:
-    """Return the secret in a file, without the newline at its end. Errors name `place`."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

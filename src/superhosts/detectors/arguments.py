@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
 from superhosts.core.columns.readers import ColumnData, column_of, is_null
 from superhosts.core.device import thread_count
@@ -85,7 +85,6 @@ def check_threads(threads: int | None) -> int:
 
 
 def check_exact(exact: bool | str | None) -> bool | None:
-    """Return whether pairs are to be kept exactly while they fit; None if the device decides."""
     if exact is None or isinstance(exact, bool):
         return exact
     if isinstance(exact, str) and exact in SWITCH:
@@ -118,10 +117,7 @@ def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry. Raise UsageError if another argument contradicts it.
-
-    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
-    """
+    """Return a checked geometry, which determines all sizes. Raise UsageError if another argument contradicts it."""
     checked: Sized = geometry.check()
     for name, value in others.items():
         own = getattr(checked, name, None)
@@ -157,26 +153,12 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narro
     return blocks_of(left, right, format) if whole is None else [whole]
 
 
-def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
-    """Return a column as hosts; raise UsageError if it, or a row, is not what a detector takes."""
-    if is_on_gpu(hosts):
-        column = _words(hosts, "hosts")
-    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
-        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
-    else:
-        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
-    if bits_of(column) != format.key_bits:
-        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
-    return column
-
-
 def _is_narrow(column: Any) -> bool:
     """Return True for the usual column, which needs no conversion. Every batch is checked, even a small one."""
     return type(column) is np.ndarray and column.dtype == _NARROW and column.ndim == 1 and column.flags.carray
 
 
 def _one_by_one(hosts: list[Any] | tuple[Any, ...]) -> bool:
-    """Return True for a few hosts, or if some are prefixes."""
     if len(hosts) <= FEW:
         return all(isinstance(host, SINGLE) for host in hosts)
     return any(isinstance(host, PREFIXES) or (type(host) is str and "/" in host) for host in hosts)
@@ -187,7 +169,6 @@ def _column(column: Any, name: str) -> Column:
 
 
 def _words(column: Any, name: str) -> Addresses:
-    """Return a column as an array of words in main memory or in that of a GPU."""
     array = column if is_on_gpu(column) else np.asarray(column)
     if array.ndim == 1 and array.dtype in _WORDS:
         return array
@@ -208,7 +189,6 @@ def _check_bits(hosts: Addresses, format: HostFormat, detector: str) -> None:
 
 
 def bits_of(column: Addresses) -> int:
-    """Return the bits of each address in an array."""
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
@@ -228,7 +208,6 @@ def is_one_host(host: Any) -> bool:
 
 
 def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
-    """Return hosts as an array of integers of this format."""
     if isinstance(hosts, SuperHosts):
         if hosts.format != format:
             raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
@@ -237,7 +216,15 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
         return hosts.column
     if format.keys == "int64":
         return read_integers(hosts)
-    return as_hosts(hosts, format)
+    if is_on_gpu(hosts):
+        column = _words(hosts, "hosts")
+    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
+        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
+    else:
+        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
+    if bits_of(column) != format.key_bits:
+        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
+    return column
 
 
 # Generic keys: `keys` says what hosts are, "int64" or "text". Peers are integers or text in both cases, whatever hosts
@@ -246,8 +233,6 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 
 
 class KeyBatch(NamedTuple):
-    """Pairs of generic keys, and the names of the hosts if these are text."""
-
     hosts: Addresses
     peers: Addresses
     names: TextColumn | None
@@ -263,14 +248,12 @@ class KeyColumn(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         if self.codes is not None:
             return len(self.codes)
         return len(self.values.starts if isinstance(self.values, TextColumn) else self.values)
 
     @property
     def is_text(self) -> bool:
-        """True if the values are text."""
         return isinstance(self.values, TextColumn)
 
     def keys(self, key: TextKey, threads: int) -> Words:
@@ -325,7 +308,10 @@ def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
     hashes = column.keys(format.key, 1)
-    given = hosts if isinstance(hosts, list | tuple) else _strings(text)
+    given = hosts
+    if not isinstance(hosts, list | tuple):
+        pieces = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+        given = [_decoded(text.data[a:b].tobytes()) for a, b in pieces]
     names: list[str | None] = [host if isinstance(host, str) else None for host in given]
     for row in np.flatnonzero(may_show_hash(text)):
         number = number_in(names[row] or "")
@@ -345,12 +331,6 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:  # It has lone surrogates.
         return False
     return True
-
-
-def _strings(text: TextColumn) -> list[str | None]:
-    """Return texts as strings, None where they are not UTF-8."""
-    pieces = [text.data[a:b].tobytes() for a, b in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
-    return [_decoded(piece) for piece in pieces]
 
 
 def _decoded(piece: bytes) -> str | None:
@@ -375,7 +355,7 @@ def read_column(column: Any, name: str) -> KeyColumn:
         return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
     if isinstance(values, AddressColumn):
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
     return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 
@@ -410,7 +390,8 @@ def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
         raise UsageError(
             f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
         )
-    for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
+    is_wide = kinds <= {int} and bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
+    for row, value in enumerate(values if not kinds <= {int} or is_wide else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
         if not -(1 << 63) <= value < 1 << 63:
@@ -418,12 +399,7 @@ def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
     return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
 
 
-def _is_wide(values: Sequence[int]) -> bool:
-    return bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
-
-
 def _text_of(values: Sequence[Any]) -> TextColumn:
-    """Return strings and bytes as a column."""
     joined = "" if bytes in set(map(type, values)) else "".join(values)
     if joined and joined.isascii():
         sizes = np.fromiter(map(len, values), np.int64, len(values))

@@ -81,8 +81,6 @@ class _Code(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _CalleeCompiler(Compiler):  # type: ignore[misc]
-    """Compiles a function as far as its callers need it."""
-
     def compile_extra(self, func: Any) -> Any:
         self.state.library = _Code(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
@@ -347,10 +345,7 @@ def _read_trusted(path: Path, size: int = -1) -> bytes:
 
 
 def load_stamped(path: Path, stamp: bytes) -> bytes | None:
-    """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
-
-    So files of earlier versions, damaged ones, or those of other users do no harm.
-    """
+    """Return the content of a file that `save_stamped` wrote; None unless it has this stamp, is whole and trusted."""
     data = _read_trusted(path)
     payload = data[2 * DIGEST :]
     return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None
@@ -391,7 +386,6 @@ def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
 
 
 def _describe_type(kind: Any) -> Any:
-    """Describe the type of an argument, so that unlike types have unlike `repr`s."""
     if isinstance(kind, BaseTuple):
         name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
         return name, [_describe_type(each) for each in kind.types]
@@ -447,7 +441,6 @@ def _lasting_repr(value: Any) -> Any:
 
 
 def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
-    """Describe a class as far as compiled code can use it: to make named tuples, as an enumeration, or by its name."""
     if issubclass(value, enum.Enum):
         return _class_name(value), [(each.name, _describe(each.value, seen)) for each in value]
     if issubclass(value, tuple) and hasattr(value, "_fields"):

@@ -32,8 +32,6 @@ def _tell() -> None:
 
 
 class _Work:
-    """What this process has compiled."""
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.threads = 0  # that compile now
@@ -52,22 +50,17 @@ def is_tested() -> bool:
 
 
 def before_compiling(call: Callable[[], None], after: Callable[[float], None] | None = None) -> None:
-    """Call `call` once, when this process is about to compile something that it did not find on disk.
-
-    `tell_seconds` calls `after` with the seconds that compiling took.
-    """
+    """Call `call` once before this process compiles, and `after` (by `tell_seconds`) with the seconds that it took."""
     _waiting[:], _work.after, _work.seconds = [call], after, 0.0
 
 
 def announce() -> None:
-    """Make the call, unless it was made."""
     while _waiting:
         _waiting.pop()()
 
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """Announce that a function is compiled, and measure how long it takes."""
     if os.environ.get(MODE) == NEVER:
         raise RuntimeError(f"{name} has to be compiled, although {MODE} is {NEVER}")
     announce()
@@ -83,7 +76,6 @@ def compiling(name: str) -> Iterator[None]:
 
 
 def is_compiling() -> bool:
-    """Return True while any thread of this process compiles."""
     return _work.threads > 0
 
 

@@ -18,7 +18,8 @@ from superhosts.core.text import counted, named
 from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.detectors.columnsketch import Fill
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.plan import Population, Prediction, counted_population, predict
+from superhosts.detectors.plan.population import Population, counted_population
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
@@ -35,8 +36,6 @@ LEAST_MEMORY = 64 << 10
 
 @dataclass
 class Trial:
-    """A cube of one memory over all windows."""
-
     memory: int
     scores: dict[float, Score] = field(default_factory=dict)  # by threshold
     estimates: list[Estimates] = field(default_factory=list)  # of hosts at the threshold asked for, by window
@@ -64,7 +63,6 @@ class Trial:
         return threshold
 
     def to_dict(self, threshold: float) -> dict[str, Any]:
-        """Return the results at a threshold as plain numbers by name."""
         score, estimates, fill = self.scores[threshold], self.all_estimates(), self.fill
         expected = self.expected.get(threshold)
         return {
@@ -209,12 +207,10 @@ def _several(values: str | Sequence[str]) -> Sequence[str]:
 
 
 def thresholds_below(threshold: float) -> list[float]:
-    """Return the lower thresholds that are tried, too."""
     return [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
 
 
 def sizes_around(memory: int) -> list[int]:
-    """Return the memories to try: a quarter, half, once and twice what was asked for."""
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 

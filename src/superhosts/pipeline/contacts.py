@@ -235,8 +235,6 @@ def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[P
 
 
 class Conversations:
-    """The conversations of one window that were opened so far."""
-
     def __init__(self, key: bytes | str | None = None, size: int = FILTER_BYTES) -> None:
         self._words = np.zeros(size // 8 // LINE * LINE, np.uint64)
         self._key = Multipliers(*make_key(secret_of(key)).pair[:4])
@@ -244,7 +242,6 @@ class Conversations:
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
     def judge(self, batches: Sequence[PacketBatch]) -> int:
-        """Note in the details of packets whether they open or answer; return of how many that is not known."""
         not_known = 0
         for batch in batches:
             assert batch.details is not None
@@ -255,10 +252,8 @@ class Conversations:
 
     @property
     def fill(self) -> float:
-        """The share of bits that are set, about."""
         return 1 - float(np.exp(-PROBES * self.opened / (64 * len(self._words))))
 
     @property
     def is_crowded(self) -> bool:
-        """True if so many conversations were opened that many a new one is taken for an answer."""
         return self.fill > CROWDED

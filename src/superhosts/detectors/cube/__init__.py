@@ -9,7 +9,7 @@ linear in the number of hot columns, and the method is the same for hosts of any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -24,13 +24,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import block_writer
-from superhosts.detectors.arguments import (
-    check_key_bits,
-    check_keys,
-    check_no_conflict,
-    check_threshold,
-    starts_exact,
-)
+from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, check_threshold, starts_exact
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
 from superhosts.detectors.cube import rowform
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -41,27 +35,11 @@ from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
 from superhosts.detectors.engines.autogpu import AutoGpu
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.estimate import (
-    Estimate,
-    Evidence,
-    better_of,
-    conclude,
-    measure,
-    measure_all,
-    saturation_of,
-)
+from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclude, measure, measure_all, saturation_of
+from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.plan import (
-    MISS_EXPONENT,
-    coarsest_sample,
-    most_peers,
-    prefix_test,
-    unnamed_probability,
-    zero_limit,
-)
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place, Read
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -158,7 +136,6 @@ class Cube(ColumnSketch):
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
-        assert isinstance(kind.geometry, Geometry)
         keys = kind.format.keys
         cube = cls(
             geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False, keys=keys
@@ -189,17 +166,13 @@ class Cube(ColumnSketch):
 
     @locked
     def surely_exceeds_exact(self) -> bool:
-        """Return True if the cube cannot be exact: every pair sets one bit in each array, and some array has too many.
-
-        False says nothing, as several pairs may set the same bit.
-        """
+        """Return True if some array has more bits set than an exact cube has pairs. False says nothing."""
         if self._pairs() is not None:
             return False
         bits = bits_of_arrays(tuple(self.geometry.edges), self.geometry.rows)
         return bool((bits - self.engine.zero_sums()).sum(axis=0).max() > self.geometry.exact_pairs)
 
     def _pairs(self) -> PairSet | None:
-        """Return the set of all pairs if the cube is exact."""
         return self.engine.settle() if isinstance(self.engine, Stages) else None
 
     def _counted(self, mangled: Words, peers: NDArray[np.int64]) -> SuperHosts:
@@ -208,20 +181,11 @@ class Cube(ColumnSketch):
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.super_hosts(threshold))
-        found = self._find(threshold)
-        self._warn(threshold)  # called here, not by the base class, so that the warning names the caller's line
-        self._warn_if_overfull(found)
-        return found
+        return super()._super_hosts(threshold) if pairs is None else self._counted(*pairs.super_hosts(threshold))
 
     def _top(self, count: int) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.top(count)).select(slice(0, count))
-        found = self._largest(count)
-        self._warn_if_overfull(found)  # called here for the same reason
-        return found
+        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
 
     def _least_listed(self) -> float:
         return super()._least_listed() if self._pairs() is None else 1
@@ -233,7 +197,6 @@ class Cube(ColumnSketch):
         return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
-        """Return how full the columns of a host are; an empty list if the cube is exact and has none."""
         return super()._columns_of(host) if self._pairs() is None else []
 
     @locked
@@ -255,17 +218,14 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        assert isinstance(kind.geometry, Geometry)
         return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
-        assert isinstance(kind.geometry, Geometry)
         listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
-        return kind.geometry.memory + listed
+        return int(kind.geometry.memory) + listed
 
     def _file_arrays(self) -> Arrays:
-        """Return the rows of all hosts if the cube is exact, unless bits and labels are smaller."""
         pairs = self._pairs()
         rows = None if pairs is None else encode(gather(pairs, self.geometry, self.key), self.geometry, self.key)
         return self._arrays() if rows is None else rows
@@ -298,13 +258,11 @@ class Cube(ColumnSketch):
         return super()._stored_hosts(kind, secret, hosts, sides)
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        """Return the last words of the hosts that are listed, or that labels name."""
-        assert isinstance(kind.geometry, Geometry)
-        if "rows" in arrays:
-            mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Words | None:
+        if "rows" in names:
+            mangled, _ = rowform.decode_hosts(read("counts"), read("hosts"), kind.geometry)
         else:
-            mangled = labelled_hosts(arrays["labels"])
+            mangled = labelled_hosts(read("labels"))
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     # Merging and copying
@@ -327,7 +285,8 @@ class Cube(ColumnSketch):
 
     # Estimates
 
-    def _search_for(self, threshold: float) -> Search:
+    @locked
+    def search_for(self, threshold: float) -> Search:
         return search_for(threshold, self.geometry)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
@@ -351,12 +310,12 @@ class Cube(ColumnSketch):
                 giant_counts = self.engine.measure_giants(mangled[big])
             # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
             seen = Evidence(giant_counts[:, :-1], giant_counts[:, -1], evidence.fills[big])
-            giant = measure(seen, rows, coarsest_sample(geometry))
+            giant = measure(seen, rows, geometry.coarsest_sample)
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
         # In an overfull cube, others alone fill the AND.
         noise = float(self._mean_fills().prod(axis=1).max()) if found.full.any() else 0.0
-        return conclude(found, saturation_of(rows, 1 - noise, coarsest_sample(geometry)))
+        return conclude(found, saturation_of(rows, 1 - noise, geometry.coarsest_sample))
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
@@ -366,7 +325,7 @@ class Cube(ColumnSketch):
 
     @property
     def _most_peers(self) -> int:
-        return most_peers(self.geometry)
+        return self.geometry.most_peers
 
     @property
     @locked
@@ -391,22 +350,15 @@ class StoredRows(StoredColumns):
     """Estimates some hosts of a cube in a file that lists rows of hosts. One slice of bits per thread is in memory."""
 
     def __init__(
-        self,
-        detector: type[Cube],
-        kind: Kind,
-        secret: bytes,
-        hosts: Addresses,
-        sides: Mapping[str, Sequence[int]],
+        self, detector: type[Cube], kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
-        assert isinstance(kind.geometry, Geometry)
-        self._geometry, self._key = kind.geometry, make_key(secret)
         self._arrays = rowform.empty_arrays(sides, kind.geometry)
         self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
-        content = rowform.decode(self._arrays, self._geometry, threads)
-        rowform.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
+        content = rowform.decode(self._arrays, self.geometry, threads)
+        rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
         return super().answer()

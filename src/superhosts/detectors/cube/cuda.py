@@ -66,7 +66,6 @@ def pack_place(first: int, turn: int, rotation: int) -> int:
 
 @compiled
 def first_word_in(place: int) -> int:
-    """Return the index of a column's first word."""
     return place >> 32
 
 
@@ -78,13 +77,11 @@ def turn_in(place: int) -> int:
 
 @compiled
 def rotation_in(place: int) -> int:
-    """Return the rotation of a host's bits in a column."""
     return place & 63
 
 
 @cache
 def make_place_of(geometry: Geometry) -> Any:
-    """Return the device function that computes the place of one of a mangled host's columns."""
     words = geometry.words
 
     def place_of(column: Any, folded: Any, draw: Any) -> Any:
@@ -96,10 +93,7 @@ def make_place_of(geometry: Geometry) -> Any:
 
 @cache
 def make_common_ones(arrays: int) -> Any:
-    """Return the device function that counts the ones of the AND of columns, in every `step`-th word.
-
-    The places of the columns are in shared memory, the first one at index `first`.
-    """
+    """Return the device function that counts the ones of the AND of columns, in every `step`-th word."""
 
     def common_ones(bits: Any, places: Any, first: int, words: Any, step: int) -> Any:
         start, stop = words
@@ -299,7 +293,6 @@ LIST_BLOCKS, VERIFY_BLOCKS = 64, 32  # blocks per multiprocessor
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair. It reads the columns before it writes."""
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
     word_shift, above = geometry.column_bits - 5, geometry.rows - 64
     lowest = int(lowest_priority(geometry.share_bits))
@@ -350,8 +343,6 @@ def make_put(geometry: Geometry) -> Put:
 
 @cache
 def make_column_of(geometry: Geometry, giant: bool) -> Any:
-    """Return the device function that computes a host's plain or giant column in one array."""
-
     def host_column(high: Any, low: Any, array: int, key: Any) -> int:
         folded, draw = U64(fold(high, low, key)), draw_of(array, key)
         if giant:
@@ -375,19 +366,15 @@ def make_read(geometry: Geometry) -> Any:
 
 
 class CudaCube(CudaEngine):
-    """A labelled cube on one GPU."""
-
     geometry: Geometry
     names = ("bits", "labels")
+    candidate_words = 2
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
 
     def _extra_words(self) -> int:
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
-
-    def _candidate_words(self) -> int:
-        return 2
 
     def _limit_words(self) -> int:
         return len(Search._fields)

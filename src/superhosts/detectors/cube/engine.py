@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpus_of, run_parallel, split_evenly
+from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MASK32, Key, mangle_column, unmangle32
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import CodedBlock, Take
@@ -27,8 +27,8 @@ from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, SeveralEngines, Sums, Words, to_host
+from superhosts.detectors.engines.autogpu import AutoGpu, say_once
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Front, Plan, Words, make_engine, to_host
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
@@ -39,10 +39,7 @@ from superhosts.jit.pool import new_words
 
 @compiled
 def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
-
-    The result only keeps the compiler from dropping `fetch`.
-    """
+    """Write hosts with their rows and labels, slice by slice. The result keeps the compiler from dropping `fetch`."""
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
     for number in range(span[0], span[1]):
@@ -66,13 +63,10 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
 
 
 def keep_larger(labels: Words, other: Words, into: Words) -> None:
-    """Write the larger one of each two labels."""
     np.maximum(labels, other, out=into)
 
 
 class CpuCube(CpuEngine):
-    """A labelled cube in main memory."""
-
     def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
         super().__init__(plan, bins, cleared=cleared)
         geometry: Geometry = plan.geometry
@@ -87,28 +81,23 @@ class CpuCube(CpuEngine):
 
     @staticmethod
     def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the plain columns of mangled hosts: one row per host, one column index per array."""
         return columns_of(mangled, False, geometry, key)
 
     @staticmethod
     def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the giant columns of mangled hosts: one row per host, one column index per array."""
         return columns_of(mangled, True, geometry, key)
 
     def write(self, task: Task) -> None:
         self.write_from(task, self.bins.pool)
 
     def write_from(self, task: Task, pool: Pool) -> None:
-        """Write the pairs of one thread's task, whose chunks are in any pool."""
         fill(task, pool, self.store, self.geometry, self.key)
 
     def merge(self, other: Engine) -> None:
-        """OR the columns of another engine into these and keep the maximum of each label."""
         super().merge(other)
         self._unite_labels(self, other)
 
     def unite(self, one: Engine, other: Engine) -> None:
-        """Become the union of two engines. This one must be new."""
         super().unite(one, other)
         self._unite_labels(one, other)
 
@@ -116,7 +105,6 @@ class CpuCube(CpuEngine):
         by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
-        """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""
         if block.is_empty:
             return
         if name == "labels":
@@ -125,7 +113,6 @@ class CpuCube(CpuEngine):
             super().merge_block(name, start, stop, block)
 
     def merge_rows(self, content: HostRows) -> None:
-        """Set the bits and labels of hosts that a file lists with their rows."""
         self.flush()
         spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, content, self.store, self.geometry, self.key) for span in spans]
@@ -142,7 +129,7 @@ class CpuCube(CpuEngine):
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 
 
-class Stages(Engine):
+class Stages(Front):
     """A set of pairs, or the dense engine that replaced it."""
 
     geometry: Geometry
@@ -154,7 +141,6 @@ class Stages(Engine):
         self._start()
 
     def _start(self) -> None:
-        """Start as an empty set."""
         self.device = "cpu" if self._asked == "auto" else self._asked  # where the dense engine is, or will be
         self.dense: Engine | None = None
         self.bins: Bins | None = make_bins(self.plan, grows=True)
@@ -180,7 +166,6 @@ class Stages(Engine):
         self._finish()
 
     def _finish(self) -> None:
-        """Become dense, unless that is done."""
         if self.bins is not None:
             self._become_dense()
             self.bins = None
@@ -209,10 +194,7 @@ class Stages(Engine):
             dense.update_batches([pair_columns(portion, dense) for portion in portions])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
-        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
-
-        If the GPU fails, the cube stays on the CPU and keeps its pairs.
-        """
+        """Return a filled dense engine on the GPU of "auto"; None if it is not ready, or fails: the pairs are kept."""
         made = self.auto.engine(self.plan) if self._asked == "auto" else None
         if made is None:
             return None
@@ -223,7 +205,7 @@ class Stages(Engine):
         except Exception as error:
             self.auto.give_up(self.plan, error)
             return None
-        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
+        say_once(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
         self.device = device
         return engine
 
@@ -242,7 +224,7 @@ class Stages(Engine):
             self.dense = moved
         return moved is not None
 
-    def _dense_form(self) -> Engine:
+    def _answering(self) -> Engine:
         """Return the dense engine; if the cube is exact, a temporary one."""
         pairs = self.settle()
         if pairs is None:
@@ -254,8 +236,7 @@ class Stages(Engine):
 
     @property
     def size(self) -> int:
-        """Bytes of the tables of pairs, or of the dense engine."""
-        return self.pairs.memory if self.pairs is not None else self._dense_form().size
+        return self.pairs.memory if self.pairs is not None else self._answering().size
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         self.update_batches([(hosts, peers)])
@@ -286,17 +267,13 @@ class Stages(Engine):
             self.dense.flush()
 
     def clear(self) -> None:
-        """Discard all pairs and start as a set again."""
         if self.pairs is not None and self.dense is None:
             self.pairs.clear()
         else:
             self._start()
 
     def copy(self) -> Stages:
-        """Return an independent engine with the same content, in the same state.
-
-        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
-        """
+        """Return an independent engine in the same state; with "auto", a dense one is on the GPU if that is ready."""
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
@@ -308,7 +285,6 @@ class Stages(Engine):
         return twin
 
     def merge(self, other: Engine) -> None:
-        """Merge another engine. The union of two exact ones is exact if it fits."""
         theirs = other.settle() if isinstance(other, Stages) else None
         mine = self.settle()
         if mine is not None and theirs is not None:
@@ -324,47 +300,25 @@ class Stages(Engine):
             whole = self.copy()
             whole.merge(other)
             return whole
-        mine, theirs = self._dense_form(), other._dense_form()
+        mine, theirs = self._answering(), other._answering()
         whole = Stages(self.plan, self._asked, self.auto)
         whole.unite(mine, theirs)
         return whole
 
-    def search(self, search: Search) -> tuple[Words, Counts]:
-        return self._dense_form().search(search)
-
-    def measure(self, mangled: Words) -> Counts:
-        return self._dense_form().measure(mangled)
-
-    def measure_giants(self, mangled: Words) -> Counts:
-        return self._dense_form().measure_giants(mangled)
-
     def block_takers(self) -> dict[str, Take] | None:
         """Return functions that merge blocks of a file; None if the cube is exact, because what files hold is dense."""
-        return None if self.settle() is not None else self._dense_form().block_takers()
-
-    def zeros(self) -> Counts:
-        return self._dense_form().zeros()
-
-    def zero_sums(self) -> Sums:
-        return self._dense_form().zero_sums()
-
-    def arrays(self) -> Arrays:
-        return self._dense_form().arrays()
+        return None if self.settle() is not None else self._answering().block_takers()
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by arrays that `arrays` returned, and become dense."""
         self._replace(lambda engine: engine.load(arrays))
 
     def copy_from(self, other: Engine) -> None:
-        """Take over the state of a dense engine. This one must be new."""
         self._replace(lambda engine: engine.copy_from(other))
 
     def unite(self, one: Engine, other: Engine) -> None:
-        """Become the union of two dense engines. This one must be new."""
         self._replace(lambda engine: engine.unite(one, other))
 
     def _replace(self, fill: Callable[[Engine], None]) -> None:
-        """Become a dense engine that `fill` fills."""
         dense = self._on_auto_gpu(fill) if self.dense is None else None
         if dense is None:
             dense = self.dense or make_dense(self.plan, self.device, cleared=False)
@@ -373,7 +327,6 @@ class Stages(Engine):
 
 
 def _pieces(batches: Batches) -> Iterator[Batches]:
-    """Yield the pairs of batches in groups of up to PIECE pairs."""
     group: list[tuple[Addresses, Addresses]] = []
     room = PIECE
     for hosts, peers in batches:
@@ -392,10 +345,7 @@ def _pieces(batches: Batches) -> Iterator[Batches]:
 
 def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:
     """Return an empty dense engine on a device. On the CPU it uses the given bins, and is `cleared` if need be."""
-    engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
-    if not engines:
-        return CpuCube(plan, bins, cleared=cleared)
-    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+    return make_engine(plan, device, lambda plan: CpuCube(plan, bins, cleared=cleared), make_on_gpu)
 
 
 def make_on_gpu(plan: Plan, gpu: int) -> Engine:
@@ -406,7 +356,6 @@ def make_on_gpu(plan: Plan, gpu: int) -> Engine:
 
 
 def merge_dense(dense: Engine, other: Engine) -> None:
-    """Merge any engine of a cube into a dense one."""
     if not isinstance(other, Stages):
         dense.merge(other)
         return
@@ -418,10 +367,7 @@ def merge_dense(dense: Engine, other: Engine) -> None:
 
 
 def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
-    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
-
-    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
-    """
+    """Write a set of pairs to a dense engine. With `release`, a CPU engine frees the set's memory meanwhile."""
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
         pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)
@@ -446,7 +392,6 @@ def pair_columns(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]
 
 @compiled
 def unpack_narrow(entries: Words, chunks: Indexes, sizes: Indexes, key: Key) -> tuple[Narrow, Narrow]:
-    """Return the hosts and peers of entries of one word."""
     count = np.int64(0)
     for size in sizes:
         count += size

@@ -62,8 +62,6 @@ MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that sta
 
 
 class Block(NamedTuple):
-    """About BATCH pairs, as arrays of equal length."""
-
     high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
     folded: Words  # the mangled host folded into 64 bits
@@ -84,8 +82,6 @@ class Span(NamedTuple):
 
 
 class Work(NamedTuple):
-    """All that the loops of one thread use."""
-
     block: Block
     span: Span
     store: Store
@@ -162,10 +158,7 @@ def _make_work(room: int, whole: bool, width: int, store: Store, geometry: Geome
 
 @compiled
 def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
-    """Hash the pairs of the block, write labels and giant columns, and append them to the `count` pairs of the span.
-
-    Return the new number of pairs. If `blindly`, the caller counts zeros later.
-    """
+    """Hash the pairs of the block, write labels and giant columns, append them to the span; return its new size."""
     block, span, geometry = work.block, work.span, work.geometry
     size = _hash(taken, work)
     same = TICKET_ARRAYS + geometry.turned_lines  # arrays whose tickets are equal
@@ -191,7 +184,6 @@ def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
 
 @compiled
 def _copy(words: Words, halves: Indexes) -> None:
-    """Copy the low halves of words."""
     for i in range(len(words)):
         halves[i] = np.uint32(words[i])
 
@@ -208,10 +200,7 @@ def fetch(bits: Words, start: int, stop: int) -> int:
 
 @compiled
 def _hash(size: int, work: Work) -> int:
-    """Fold the hosts of the block and replace peers by the hashes of pairs.
-
-    Pairs that are not written at all are dropped. Return the number of those that remain.
-    """
+    """Replace peers by the hashes of pairs and drop pairs that are not sampled; return the number that remain."""
     (high, low, folded, pairs, _tickets, _marks, _), geometry, key = work.block, work.geometry, work.key
     if geometry.key_bits == 128:
         for j in range(size):
@@ -296,7 +285,6 @@ class Lane(NamedTuple):
 
 @compiled
 def make_lane(draw: tuple[int, int], geometry: Geometry) -> Lane:
-    """Return the numbers of one array."""
     turned = max(0, geometry.column_bits - LINE_BITS) * geometry.turned_lines
     return Lane(
         np.uint64(draw[0]),
@@ -309,10 +297,7 @@ def make_lane(draw: tuple[int, int], geometry: Geometry) -> Lane:
 
 @compiled
 def _set_bits(hosts: Any, array: int, slice_: int, count: int, work: Work) -> None:
-    """Set the bits of pairs in one array of one slice without testing them.
-
-    Addresses are computed AHEAD pairs before they are used: the core then does both at the same time.
-    """
+    """Set bits without testing them. Addresses are computed AHEAD pairs before: the core does both at once."""
     rows, places = work.span.rows, work.span.places
     first = _first_column(slice_, array, work.geometry)
     part = work.store.bits[first : first + np.uint64(work.geometry.columns)].reshape(-1)
@@ -331,7 +316,6 @@ def _set_bits(hosts: Any, array: int, slice_: int, count: int, work: Work) -> No
 
 @compiled
 def _test_bits(hosts: Any, array: int, slice_: int, count: int, in_lanes: bool, work: Work) -> None:
-    """Set the bits of pairs in one array and count the zeros that become ones."""
     rows, slices, near, geometry = work.span.rows, work.span.slices, work.span.places, work.geometry
     bits, zeros = work.store.bits.reshape(-1), work.store.zeros
     six, one, low_bits, shift = np.uint64(6), np.uint64(1), np.uint64(63), np.uint64(geometry.column_bits)
@@ -358,10 +342,7 @@ def _test_bits(hosts: Any, array: int, slice_: int, count: int, in_lanes: bool, 
 
 @compiled
 def _locate(hosts: Any, rows: Indexes, draw: tuple[int, int], geometry: Geometry, places: Words) -> None:
-    """Compute the places of pairs in one array of their slice, from hosts of 32 bits or folded ones.
-
-    This is not done between tests of bits: where one is mispredicted, it would be done in vain.
-    """
+    """Compute places in one array. Between tests of bits that would be in vain where one is mispredicted."""
     # The compiler must know that this number has 32 bits: multiplying it takes a third of the time.
     columns = np.uint64(np.uint32(geometry.columns))
     for i in range(len(hosts)):
@@ -370,7 +351,6 @@ def _locate(hosts: Any, rows: Indexes, draw: tuple[int, int], geometry: Geometry
 
 @compiled
 def _compete(array: int, found: int, work: Work) -> None:
-    """Let the contenders of the block compete for the labels of one array."""
     (high, low, folded, _pairs, tickets, _, contenders), store, geometry = work.block, work.store, work.geometry
     labels, limbs = store.labels.reshape(-1), store.labels.shape[2]
     lowest, draw = np.uint64(lowest_priority(geometry.share_bits)), column_draw(array, work.key)
@@ -404,7 +384,6 @@ def _name(labels: Words, word: np.uint64, priority: np.uint64, host: np.uint64) 
 
 @compiled
 def _first_column(slice_: int, array: int, geometry: Geometry) -> np.uint64:
-    """Return the first column of one array in a slice."""
     return (np.uint64(slice_) * np.uint64(geometry.arrays) + np.uint64(array)) * np.uint64(geometry.columns)
 
 

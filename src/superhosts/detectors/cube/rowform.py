@@ -63,7 +63,6 @@ BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its
 
 
 def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
-    """Return the shapes and types of the arrays."""
     words, host = (2, "<u8") if geometry.key_bits == 128 else (1, "<u4" if geometry.key_bits == 32 else "<u8")
     return {
         "counts": ArrayShape((2, None), "<u4"),
@@ -76,8 +75,6 @@ def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
 
 
 class HostRows(NamedTuple):
-    """Hosts with their rows and labels, decoded and checked."""
-
     hosts: Words  # (hosts, 2): mangled, high and low word
     starts: Numbers  # (hosts + 1,): index of each host's first row
     rows: NDArray[Any]
@@ -89,12 +86,9 @@ class HostRows(NamedTuple):
     edges: Numbers  # (slices + 1,): index of the first of each slice in `members`
 
 
-def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tuple[Words, Numbers]:
-    """Return the mangled hosts (high, low) and the index of each host's first row, then the number of all rows.
-
-    Raise ArrayError if they are invalid.
-    """
-    (counts, sizes), stored = arrays["counts"].astype(np.int64), arrays["hosts"]
+def decode_hosts(stored_counts: NDArray[Any], stored: NDArray[Any], geometry: Geometry) -> tuple[Words, Numbers]:
+    """Return the mangled hosts (high, low) and where the rows of each begin, then of all end. Raise ArrayError."""
+    counts, sizes = stored_counts.astype(np.int64)
     if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
         raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")
     if (sizes < 1).any() or sizes.sum() != stored.shape[1]:
@@ -104,18 +98,12 @@ def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tupl
     wrong = add_differences(stored, sizes, geometry.key_bits, hosts)
     if wrong >= 0:
         raise ArrayError("hosts", f"host {wrong} has more than {geometry.key_bits} bits")
-    if has_repeats(hosts):
-        raise ArrayError("hosts", "lists a host twice")
-    return hosts, np.concatenate([np.zeros(1, np.int64), np.cumsum(np.repeat(counts, sizes))])
-
-
-def has_repeats(hosts: Words) -> bool:
-    """Return True if two of the hosts (high, low) are equal."""
     low = np.sort(hosts[:, 1])
-    if not (low[1:] == low[:-1]).any():
-        return False
-    ordered = hosts[np.lexsort((hosts[:, 1], hosts[:, 0]))]
-    return bool((ordered[1:] == ordered[:-1]).all(axis=1).any())
+    if (low[1:] == low[:-1]).any():  # Most often there is none, and to sort both words takes longer.
+        ordered = hosts[np.lexsort((hosts[:, 1], hosts[:, 0]))]
+        if (ordered[1:] == ordered[:-1]).all(axis=1).any():
+            raise ArrayError("hosts", "lists a host twice")
+    return hosts, np.concatenate([np.zeros(1, np.int64), np.cumsum(np.repeat(counts, sizes))])
 
 
 def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int) -> HostRows:
@@ -123,7 +111,7 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
     if len(arrays["rows"]) > geometry.exact_pairs:
         most = f"the most of a cube of these sizes that is still exact is {geometry.exact_pairs:,}"
         raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, {most}")
-    hosts, starts = decode_hosts(arrays, geometry)
+    hosts, starts = decode_hosts(arrays["counts"], arrays["hosts"], geometry)
     if starts[-1] != len(arrays["rows"]):
         raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, but hosts have {starts[-1]:,}")
     rows = np.empty_like(arrays["rows"])
@@ -131,27 +119,22 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
     wrong = max(run_parallel(undo_differences, spans, threads))
     if wrong >= 0:
         raise ArrayError("rows", f"host {wrong} has a row that is not below {geometry.rows}")
-    _check_giants(arrays["giants"], len(rows) if geometry.giants else 0)
+    giants, marked = arrays["giants"], len(rows) if geometry.giants else 0  # one bit for each row
+    if len(giants) != -(-marked // 64):
+        raise ArrayError("giants", f"has {counted(len(giants), 'word')}, must have {-(-marked // 64):,}")
+    if marked % 64 and giants[-1] >> np.uint64(marked % 64):
+        raise ArrayError("giants", f"has a bit after those of {counted(marked, 'row')}")
     first_wins = _check_labels(arrays["winners"], arrays["priorities"], len(hosts), geometry)
     slices = (hosts[:, 1] & np.uint64((1 << geometry.slice_bits) - 1)).astype(np.uint16)
     members = np.argsort(slices, kind="stable")
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(slices, minlength=1 << geometry.slice_bits))])
-    marks = arrays["giants"], arrays["winners"], first_wins, arrays["priorities"]
+    marks = giants, arrays["winners"], first_wins, arrays["priorities"]
     return HostRows(hosts, starts, rows, *marks, members, edges)
-
-
-def _check_giants(giants: Words, rows: int) -> None:
-    """Raise ArrayError unless the array has one bit for each of `rows` rows, and no bit beyond them."""
-    if len(giants) != -(-rows // 64):
-        raise ArrayError("giants", f"has {counted(len(giants), 'word')}, must have {-(-rows // 64):,}")
-    if rows % 64 and giants[-1] >> np.uint64(rows % 64):
-        raise ArrayError("giants", f"has a bit after those of {counted(rows, 'row')}")
 
 
 def _check_labels(
     winners: NDArray[np.uint8], priorities: NDArray[np.uint32], hosts: int, geometry: Geometry
 ) -> Numbers:
-    """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
         raise ArrayError("winners", f"has {counted(len(winners), 'host')}, must have {hosts:,}")
     if geometry.arrays < 8 and (winners >> geometry.arrays).any():
@@ -217,8 +200,6 @@ def undo_differences(
 
 
 class Slice(NamedTuple):
-    """The columns of one slice, in which bits are set."""
-
     number: int
     plain: Words  # (columns of the slice, words)
     giants: Words  # (giant columns of the slice, words)
@@ -325,14 +306,12 @@ def pass_slices(
 
 
 def memory_of(sides: Mapping[str, Any], geometry: Geometry) -> int:
-    """Return the bytes that arrays with these sides take, with what they decode to."""
     rows = 2 * sides["rows"][0] * np.dtype(shapes(geometry)["rows"].dtype).itemsize
     marks = 8 * sides["giants"][0] + sides["winners"][0] + 4 * sides["priorities"][0]
     return int(rows + marks + 8 * sides["counts"][1] + BYTES_PER_HOST * sides["hosts"][1])
 
 
 def empty_arrays(sides: Mapping[str, Any], geometry: Geometry) -> Arrays:
-    """Return arrays with these sides, for reading a file."""
     return {name: np.zeros(sides[name], shape.dtype) for name, shape in shapes(geometry).items()}
 
 
@@ -341,8 +320,6 @@ ARRAY_OVERHEAD = 66  # bytes of a small array in a file besides its content: its
 
 
 class Gathered(NamedTuple):
-    """Hosts with their rows and priorities."""
-
     hosts: Words  # (hosts, 2): mangled, high and low word
     counts: Numbers  # rows of each host
     rows: NDArray[np.uint32]  # of all hosts, ascending within each; GIANT marks those of giant columns
@@ -351,7 +328,8 @@ class Gathered(NamedTuple):
 
 def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     """Return the hosts of a set of pairs, ordered by the number of their rows and then by host. The set is drained."""
-    found = [_empty(geometry)]
+    best = np.empty((0, geometry.arrays), np.uint32)
+    found = [Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)]
 
     def take(portion: Portion) -> None:
         hosts, peers = unpack_portion(portion)
@@ -365,11 +343,6 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     rows = np.empty_like(whole.rows)
     reorder_rows(order, whole.counts, np.cumsum(whole.counts) - whole.counts, whole.rows, rows)
     return Gathered(whole.hosts[order], whole.counts[order], rows, whole.best[order])
-
-
-def _empty(geometry: Geometry) -> Gathered:
-    best = np.empty((0, geometry.arrays), np.uint32)
-    return Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)
 
 
 @compiled
@@ -476,7 +449,6 @@ def _scatter(entries: Words, shift: np.uint64, mask: np.uint64, digits: int, out
 def reorder_rows(
     order: Numbers, counts: Numbers, starts: Numbers, rows: NDArray[np.uint32], out: NDArray[np.uint32]
 ) -> None:
-    """Copy the rows of the hosts in `order`, one host after the other."""
     place = 0
     for host in order:
         for i in range(starts[host], starts[host] + counts[host]):
@@ -523,7 +495,6 @@ def _size_of_bits(columns: Numbers, labels: int, geometry: Geometry) -> float:
 
 
 def _entropy(size: int, chosen: NDArray[Any]) -> float:
-    """Return the bits that sets of these sizes take, each chosen from `size` elements."""
     values, times = np.unique(chosen, return_counts=True)
     bits = 0.0
     for value, number in zip(values.tolist(), times.tolist(), strict=True):
@@ -533,7 +504,6 @@ def _entropy(size: int, chosen: NDArray[Any]) -> float:
 
 @compiled
 def column_loads(hosts: Words, counts: Numbers, geometry: Geometry, key: Key) -> Numbers:
-    """Return the rows of all hosts of each plain column."""
     loads = np.zeros((geometry.arrays * geometry.columns) << geometry.slice_bits, np.int64)
     for i in range(len(hosts)):
         folded = fold(hosts[i, 0], hosts[i, 1], key)
@@ -585,7 +555,6 @@ def host_differences(hosts: Words, sizes: Numbers) -> Words:
 
 @compiled
 def row_differences(counts: Numbers, marked: NDArray[np.uint32], rows: NDArray[Any], giants: Words) -> None:
-    """Write the differences of each host's rows, and one bit for each row that giant columns have."""
     place = 0
     for count in counts:
         before = np.int64(-1)

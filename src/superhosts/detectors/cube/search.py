@@ -37,8 +37,6 @@ STAGES = 4  # tests of the AND: three of its first words, then all of them
 
 
 class Store(NamedTuple):
-    """The arrays of a cube."""
-
     bits: Words  # (columns of all slices and arrays, words)
     zeros: Counts  # (columns,): zero bits of each column
     labels: Words  # (plain columns, labels, limbs)
@@ -55,7 +53,6 @@ class Places(NamedTuple):
 
 @compiled
 def make_places(geometry: Geometry) -> Places:
-    """Allocate memory for the places of one host."""
     arrays, words = geometry.arrays, 1 << (geometry.column_bits - 6)
     integers = np.empty((2, arrays), np.int64)
     return Places(integers[0], np.empty(arrays, np.uint64), integers[1], np.empty(words, np.uint64))
@@ -63,7 +60,6 @@ def make_places(geometry: Geometry) -> Places:
 
 @compiled
 def find_places(high: int, low: int, giant: bool, places: Places, geometry: Geometry, key: Key) -> None:
-    """Compute the plain or the giant columns of a mangled host in all arrays, and its turns."""
     folded = fold(high, low, key)
     for array in range(geometry.arrays):
         draw = column_draw(array, key)
@@ -77,10 +73,7 @@ def find_places(high: int, low: int, giant: bool, places: Places, geometry: Geom
 
 @compiled
 def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
-    """Count the ones of the AND of a host's columns, in words start..stop, which are whole cache lines.
-
-    Indexes are unsigned and inner loops have a constant length, so that the compiler vectorizes them.
-    """
+    """Count the ones of the AND of a host's columns, in whole cache lines. This form is one that LLVM vectorizes."""
     columns, rotations, lines, common = places
     words, size = bits.reshape(-1), np.uint64(min(LINE_WORDS, bits.shape[1]))  # A short column is less than a line.
     for array in range(len(columns)):
@@ -178,10 +171,7 @@ def labelled_hosts(labels: Words) -> Words:
 def name_hosts(
     span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
 ) -> tuple[Words, Counts]:
-    """Return the mangled hosts that labels of the slices in `span` name and that pass, and their zero counts.
-
-    Slice by slice, because the columns of all candidates of a slice stay in the cache.
-    """
+    """Return the hosts that pass and their zero counts, slice by slice: the columns of a slice stay in the cache."""
     columns = geometry.arrays * geometry.columns
     hosts, counts = np.empty((0, 2), np.uint64), np.empty((0, geometry.arrays + 1), np.int32)
     for slice_ in range(span[0], span[1]):
@@ -226,7 +216,6 @@ def verify(hosts: Words, store: Store, search: Search, geometry: Geometry, key: 
 
 @compiled
 def columns_of(hosts: Words, giant: bool, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the plain or the giant columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), geometry.arrays), np.int64)
     places = make_places(geometry)
     for i in range(len(hosts)):

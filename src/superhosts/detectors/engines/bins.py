@@ -82,7 +82,6 @@ def cache_shift(places: int) -> np.uint64:
 
 @compiled
 def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Pool, key: Key) -> None:
-    """Append pairs of 32-bit hosts and 32-bit peers to bins."""
     block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     recent = cache.reshape(-1)
@@ -172,16 +171,12 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
 
 
 class Task(NamedTuple):
-    """The chunks that one thread writes to its slices, slice by slice."""
-
     chunks: Indexes
     sizes: Indexes  # entries of each chunk
     seen: Words  # the thread's cache of recently written pairs; without places if no pair comes twice
 
 
 class Scratch(NamedTuple):
-    """Entries unpacked from the bins, as arrays of equal length."""
-
     high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
     peers: Words
@@ -293,10 +288,7 @@ def _as_rows(column: Addresses) -> Words:
 
 
 class Bins:
-    """The bins of one sketch: pairs that are not yet written to the slices.
-
-    If `grows`, the pool and the caches start small and grow with the traffic, up to `memory`.
-    """
+    """Pairs that are not yet written. If `grows`, pool and caches start small and grow with the traffic."""
 
     def __init__(
         self,
@@ -340,13 +332,9 @@ class Bins:
 
     def _make_caches(self, width: int, chunks: int, most: int) -> dict[str, Words]:
         bits = CACHE_BITS if chunks == most else min(CACHE_BITS, (chunks * CHUNK).bit_length() - 5)
-        return {
-            "cache": make_cache(self.threads, bits, width),
-            "seen": make_cache(self.threads, SEEN_BITS, width),
-        }
+        return {"cache": make_cache(self.threads, bits, width), "seen": make_cache(self.threads, SEEN_BITS, width)}
 
     def free(self, thread: int) -> int:
-        """Return the entries that a thread can take, since each bin may open one more chunk."""
         taken = self.pool.cursors[thread, self.bins] - thread * self.chunks
         return int(self.chunks - taken - self.bins) * CHUNK
 
@@ -414,10 +402,7 @@ class Bins:
             bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
     def take(self) -> list[Task]:
-        """Assign the bins to threads and return their tasks.
-
-        All bins of a slice go to one thread. The largest slice is assigned first, each to the least loaded thread.
-        """
+        """Return a task for each thread. The largest slice goes first, each to the least loaded thread."""
         count = min(self.slices, self.bins)
         chunks, sizes = self.filled_chunks(count)
         groups = self.pool.owner[chunks] & (count - 1)

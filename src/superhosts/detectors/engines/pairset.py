@@ -59,15 +59,12 @@ class _Lease:
 
 
 class PairSet:
-    """The distinct pairs of a sketch, of hosts in their mangled form."""
-
     def __init__(self, bins: Bins, limit: int) -> None:
         self.bins, self.limit = bins, limit
         self._most_slots = -(-(limit + 1) * 4 // 3)  # a table of this size has room for one pair too many
         self.clear()
 
     def clear(self) -> None:
-        """Discard all pairs and empty the bins."""
         self.bins.clear()
         self._places = Tables.of_bins(self.bins.bins)  # where the tables are; a table of no slots does not exist
         self._memory: list[Words | None] = [None] * self.bins.bins  # what each is in, alone or with others
@@ -104,17 +101,17 @@ class PairSet:
         if not len(entries.chunks):  # a call that failed at its first pair
             self.bins.done()
             return
-        if self._is_small(entries):
+        is_small = entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit)
+        if is_small and not self._places.sizes.any():
             self._insert_first(entries)
             self.bins.done()
             return
-        run_parallel(self._insert_next, [(iter(_by_bin(entries)),)] * self.bins.threads, self.bins.threads)
+        edges = pairwise(_edges_of(entries).tolist())
+        portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in edges]
+        portions.sort(key=lambda portion: len(portion.chunks), reverse=True)
+        run_parallel(self._insert_next, [(iter(portions),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
-
-    def _is_small(self, entries: Portion) -> bool:
-        """Return True if the entries in the bins are the first, few, and narrow."""
-        return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
 
     @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
     def _insert_first(self, portion: Portion) -> None:
@@ -181,7 +178,6 @@ class PairSet:
         return int(self._sizes_for(np.array([wanted]))[0])
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
-        """Return a table of another size or width with the same pairs."""
         larger = make_table(size, width, table.bin, self._counts)
         rehash(table, larger, TABLE_KEY)
         return larger
@@ -203,7 +199,6 @@ class PairSet:
         self._merge(other)
 
     def _complete(self) -> None:
-        """Merge the set that was to be merged later."""
         if self._later is not None:
             other, self._later = self._later, None
             self._merge(other)
@@ -245,10 +240,7 @@ class PairSet:
             self._leases += other._lend()
 
     def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Words | None]:
-        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old memory.
-
-        The new ones have no content yet.
-        """
+        """Replace tables that are borrowed or too small by ones without content; return the old memory."""
         places = self._places.at(bins)
         is_full = wanted > places.sizes * 3 // 4
         sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
@@ -257,7 +249,8 @@ class PairSet:
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
         for width in np.unique(places.widths[replaced]).tolist():
             chosen = replaced & (places.widths == width)
-            self._put_new(bins[chosen], sizes[chosen], width)
+            words, addresses = make_tables(sizes[chosen], width)
+            self._put_all(Tables(addresses, sizes[chosen], np.full(len(addresses), width), bins[chosen]), words)
         self._borrowed[bins] = False
         return old
 
@@ -274,11 +267,6 @@ class PairSet:
             self._is_old[table.bin] = False
             self._memory[table.bin] = table.slots
             self._places.put(table)
-
-    def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
-        """Replace the tables of some bins by ones of these sizes, without content."""
-        words, addresses = make_tables(sizes, width)
-        self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
 
     def _put_all(self, tables: Tables, words: Words) -> None:
         """Replace the tables of some bins by these, which are all in the same memory."""
@@ -352,7 +340,6 @@ class PairSet:
         run_parallel(work, [(slice_,) for slice_ in order.tolist()], threads)
 
     def _portion(self, tables: list[Table], width: int) -> Portion:
-        """Return the pairs of tables of the same width as chunks of a pool."""
         counts = self._counts[[table.bin for table in tables]]
         chunks = -(-counts // CHUNK)
         ends = np.cumsum(chunks)
@@ -368,7 +355,6 @@ class PairSet:
     # Questions. The set must be drained.
 
     def super_hosts(self, threshold: float) -> tuple[Words, Numbers]:
-        """Return the mangled hosts (high, low) with at least `threshold` peers, and their numbers of peers."""
         minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
         sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
         counts = self._counts if self._later is None else self._counts + self._later._counts
@@ -389,7 +375,6 @@ class PairSet:
         return found
 
     def peers_of(self, mangled: Words) -> Numbers:
-        """Return the numbers of peers of mangled hosts (high, low)."""
         self._complete()
         hosts, places = np.unique(mangled, axis=0, return_inverse=True)
         bins = hosts[:, 1].astype(np.int64) & (self.bins.bins - 1)
@@ -409,10 +394,3 @@ def _edges_of(portion: Portion) -> Numbers:
     """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
     edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
     return edges
-
-
-def _by_bin(entries: Portion) -> list[Portion]:
-    """Return the entries of each bin, those with the most first."""
-    edges = _edges_of(entries).tolist()
-    portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
-    return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)

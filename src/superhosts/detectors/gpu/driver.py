@@ -34,10 +34,12 @@ WORD = ctypes.c_uint64
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed."""
-
     def __init__(self, name: str, status: int) -> None:
-        super().__init__(f"the GPU driver failed: {name} returned {_name_of(status)}")
+        said = ctypes.c_char_p()
+        with contextlib.suppress(OSError, AttributeError):
+            cuda_driver().cuGetErrorName(status, ctypes.byref(said))
+        error = f"{(said.value or b'an unknown error').decode()} ({status})"
+        super().__init__(f"the GPU driver failed: {name} returned {error}")
         self.status = status
 
 
@@ -48,7 +50,6 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @cache
 def driver_call(name: str, *arguments: Any) -> Any:
-    """Return a function of the driver that returns a status."""
     function = getattr(cuda_driver(), name)
     function.argtypes, function.restype = arguments, ctypes.c_int
     return function
@@ -56,7 +57,6 @@ def driver_call(name: str, *arguments: Any) -> Any:
 
 @cache
 def words_call(name: str, count: int) -> Any:
-    """Return a function of the driver whose arguments are words."""
     return driver_call(name, *count * [WORD])
 
 
@@ -72,13 +72,6 @@ def ask(name: str, *words: int) -> int:
     answer = WORD(0)
     call(name, ctypes.addressof(answer), *words)
     return answer.value
-
-
-def _name_of(status: int) -> str:
-    name = ctypes.c_char_p()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda_driver().cuGetErrorName(status, ctypes.byref(name))
-    return f"{(name.value or b'an unknown error').decode()} ({status})"
 
 
 # Contexts
@@ -104,7 +97,6 @@ def enter(gpu: int) -> None:
 
 
 def leave() -> None:
-    """Forget which GPU is the current one of this thread."""
     vars(_this_thread).clear()
 
 
@@ -137,10 +129,7 @@ def free_memory() -> int:
 
 
 def _release_with(owner: Any, name: str, handle: int) -> None:
-    """Give something of the current context back to the driver when `owner` is gone, in whichever thread that is.
-
-    A process that ends gives nothing back: the driver does it.
-    """
+    """Give something of the current context back when `owner` is gone, in any thread; not at the end of the process."""
     enter_context, give_back = words_call("cuCtxPushCurrent_v2", 1), words_call(name, 1)
     context, leave_context, left = ask("cuCtxGetCurrent"), words_call("cuCtxPopCurrent_v2", 1), WORD(0)
 
@@ -156,15 +145,12 @@ def _release_with(owner: Any, name: str, handle: int) -> None:
 
 
 class Stream:
-    """A stream of the current GPU."""
-
     def __init__(self, *, waits_for_default: bool = True) -> None:
         """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
         self.handle = ask("cuStreamCreate", 0 if waits_for_default else CU_STREAM_NON_BLOCKING)
         _release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def separate(self) -> Stream:
-        """Return another stream, which is not ordered with the default stream."""
         return Stream(waits_for_default=False)
 
     def synchronize(self) -> None:
@@ -200,8 +186,6 @@ def wait_for(stream: int) -> None:
 
 
 class Allocation:
-    """Memory of the current GPU, freed with this object."""
-
     def __init__(self, size: int) -> None:
         self.address = ask("cuMemAlloc_v2", max(1, size))
         _release_with(self, "cuMemFree_v2", self.address)
@@ -289,17 +273,10 @@ def borrow(column: Any) -> DeviceArray | None:
 
 
 class _Pinned:
-    """Pinned memory, freed with this object."""
-
     def __init__(self, count: int, dtype: Any) -> None:
         kind = np.dtype(dtype)
         self.address = ask("cuMemHostAlloc", max(1, count * kind.itemsize), PORTABLE)
-        self.__array_interface__ = {
-            "shape": (count,),
-            "typestr": kind.str,
-            "data": (self.address, False),
-            "version": 3,
-        }
+        self.__array_interface__ = {"shape": (count,), "typestr": kind.str, "data": (self.address, False), "version": 3}
         _release_with(self, "cuMemFreeHost", self.address)
 
 
@@ -315,7 +292,6 @@ def is_pinned(address: int) -> bool:
 
 
 def gpu_at(address: int) -> int:
-    """Return the number of the GPU that has this address."""
     return ask("cuPointerGetAttribute", GPU_OF_MEMORY, address) & 0xFFFFFFFF
 
 
@@ -323,8 +299,6 @@ def gpu_at(address: int) -> int:
 
 
 class Function:
-    """A kernel that is loaded into the current context."""
-
     def __init__(self, code: bytes, name: str) -> None:
         """Load machine code for this kind of GPU. Raise DriverError if the driver does not take it."""
         image, text = (ctypes.create_string_buffer(data) for data in (code, name.encode()))

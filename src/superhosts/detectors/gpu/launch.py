@@ -73,7 +73,6 @@ class Kernel:
         self._loaded: dict[Any, driver.Function] = {}
 
     def load(self, gpu: int, arguments: tuple[Any, ...]) -> driver.Function:
-        """Return the kernel for arguments of these types, loaded into the context of the current GPU."""
         kinds = tuple(map(kind_of, arguments))
         with _lock:
             if (gpu, kinds) not in self._loaded:
@@ -82,7 +81,6 @@ class Kernel:
             return self._loaded[gpu, kinds]
 
     def is_on_disk(self, gpu: int, arguments: tuple[Any, ...]) -> bool:
-        """Return True if the kernel need not be compiled for arguments of these types."""
         return self._payload(self._stamp(gpu, tuple(map(kind_of, arguments)))) is not None
 
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
@@ -131,7 +129,6 @@ class Kernel:
 
 @compiled
 def _anything(number: int) -> int:
-    """Do nothing: the machine code of kernels is kept in the folder of this function's."""
     return number
 
 
@@ -188,8 +185,6 @@ def _device_dispatcher(function: FunctionType) -> Any:
 
 
 class Launch(NamedTuple):
-    """Sizes of blocks."""
-
     multiprocessors: int
     threads: int  # threads of a block that processes pairs
     items: int  # pairs per thread in a tile that is sorted by group
@@ -213,10 +208,7 @@ def launch_of(gpu: int) -> Launch:
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return a key with only the words for mangling hosts of `key_bits` bits and for the columns of `arrays` arrays.
-
-    Either may be 0 to leave its words out. Every word that a launch passes costs a microsecond or two.
-    """
+    """Return the words of a key that a kernel uses: each costs a microsecond or two. 0 leaves some out."""
     return Key(
         mangle32=key.mangle32[:4] if key_bits == 32 else (),
         mangle64=key.mangle64[:3] if key_bits > 32 else (),
@@ -242,16 +234,11 @@ Stream = driver.Stream | SimulatedStream
 
 
 def make_stream(*, waits_for_default: bool = True) -> Stream:
-    """Return a stream of the current GPU, ordered with the default stream unless `waits_for_default` is False."""
     return SimulatedStream() if simulated() else driver.Stream(waits_for_default=waits_for_default)
 
 
 class BoundKernel:
-    """A kernel for the types of its arguments, launched through the driver.
-
-    numba inspects every argument before each launch, which takes several times as long as the launch. All arguments,
-    and the parts of numba's array structure, are 64-bit words.
-    """
+    """A kernel for the types of its arguments, launched by the driver: numba would inspect every argument each time."""
 
     def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
         self._function = kernel.load(gpu, arguments).handle
@@ -278,22 +265,15 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
             words += _tuple_words(argument)
         elif isinstance(argument, int):
             words.append(argument)
+        elif is_cupy(argument):  # numba's array structure, which our own arrays keep: see `driver.DeviceArray`
+            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
         else:
-            words += _array_words(argument)
-    return words
-
-
-def _array_words(array: Any) -> tuple[int, ...]:
-    """Return numba's array structure, which our own arrays keep: see `driver.DeviceArray`."""
-    if is_cupy(array):
-        return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
-    words: tuple[int, ...] = array.launch_words
+            words += argument.launch_words
     return words
 
 
 @cache
 def _tuple_words(numbers: tuple[Any, ...]) -> list[int]:
-    """Return the numbers in nested tuples, such as keys, as a flat list."""
     return [word for item in numbers for word in (_tuple_words(item) if isinstance(item, tuple) else [int(item)])]
 
 
@@ -358,7 +338,6 @@ def set_zero(array: Any, stream: Stream) -> None:
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
-    """Return an array in pinned host memory, which the GPU can copy directly."""
     return np.empty(count, dtype) if simulated() else driver.pinned(count, dtype)
 
 
@@ -388,10 +367,7 @@ def is_cupy(column: Any) -> bool:
 
 
 def as_device_array(column: Any) -> Any:
-    """Return an array on a GPU without gaps, ready to be read: one of CuPy, ours, or the simulator's.
-
-    An array of CuPy stays what it is, because to describe it takes longer than to launch a kernel.
-    """
+    """Return an array on a GPU without gaps: ours, or CuPy's as it is, because describing it takes long."""
     if simulated():
         return column if column.is_c_contiguous() else to_device(np.ascontiguousarray(column.copy_to_host()))
     waits = has_own_stream(column)

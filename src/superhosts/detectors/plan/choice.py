@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import operator
 from functools import lru_cache
-from typing import NamedTuple
 
 from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.pairs import check_width
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.detectors.plan.decision import FEWEST_NORMAL
-from superhosts.detectors.plan.formulas import (
+from superhosts.detectors.formulas import (
+    MOST_COLUMNS,
     Shape,
+    Sizes,
     column_bytes,
     columns_in,
-    memory_of,
     saturation_point,
     shape_for,
     standard_error,
 )
+from superhosts.detectors.plan.decision import FEWEST_NORMAL
 from superhosts.detectors.plan.population import Population, population_of
 from superhosts.detectors.plan.prediction import check_predictable, predict, restore_seconds, rough_rates
 from superhosts.errors import GeometryError, UsageError
@@ -31,7 +31,6 @@ LABEL_BITS = range(11)
 SAMPLE_BITS = range(9)
 FORMS = (ARRAYS, COLUMN_BITS, LABEL_BITS, SAMPLE_BITS)
 MOST_SHARE_BITS = 3
-MOST_COLUMNS = 1 << 24
 MOST_UNUSED = 1 / 8  # of the memory; if whole columns leave more of it unused, the slices are made larger
 MIN_SATURATION = 10  # a plain column must be able to measure hosts of at least this many times the threshold
 TIE_RATIO, TIE_RATE = 1.02, 2e-5  # predictions this close count as equal; the smaller amount of work then decides
@@ -50,21 +49,6 @@ MOST_ERRORS = 0.2  # the highest total false rate with which a cube is of any us
 SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, in bytes
 
 
-class Sizes(NamedTuple):
-    """The sizes of a labelled cube, in the order of its geometry."""
-
-    key_bits: int
-    slice_bits: int
-    arrays: int
-    column_bits: int
-    columns: int
-    label_bits: int
-    share_bits: int
-    giants: int = 0
-    sample_bits: int = 0
-    turned_lines: int = 1
-
-
 @lru_cache(maxsize=256)
 def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) -> Sizes:
     """Return the sizes with the lowest predicted total false rate; among equals, those that need the least work.
@@ -81,16 +65,18 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
         if not search.try_columns(sample_bits):
             break
     if not search.tried:
-        raise GeometryError(_why_none(memory, threshold, key_bits))
+        most = MOST_COLUMNS * column_bytes(COLUMN_BITS[-1], 0, key_bits) * FIRST_ARRAYS << shape_for(memory).slice_bits
+        size = format_size(memory)
+        if memory > most:
+            text = f"memory {size} is too large: a cube has at most {format_size(most)}; use less memory"
+            raise GeometryError(text)
+        raise GeometryError(f"memory {size} is too small for a threshold of {threshold:g}; use more memory")
     search.climb()
     return search.best()
 
 
 def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int) -> None:
-    """Raise GeometryError, with a memory that would do, if a cube of these sizes, the best for `memory`, is useless.
-
-    A threshold for which no memory would do, such as that of the very largest host, is no reason.
-    """
+    """Raise GeometryError, with a memory that would do if there is one, if a cube of these sizes is useless."""
     expected = predict(sizes, flows, threshold)
     if expected.total <= MOST_ERRORS:
         return
@@ -107,8 +93,6 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int
 
 
 class _Search:
-    """A search for the best sizes."""
-
     def __init__(self, memory: int, population: Population, threshold: float, key_bits: int) -> None:
         self._memory, self._population, self._threshold, self._key_bits = memory, population, threshold, key_bits
         self.tried: dict[Sizes, float] = {}  # total false rates
@@ -126,7 +110,6 @@ class _Search:
         return self._least < before
 
     def climb(self) -> None:
-        """Change the best sizes step by step as long as the predictions improve."""
         for start in sorted(self.tried, key=lambda sizes: self.tried[sizes])[:CLIMBS]:
             best = start
             while True:
@@ -174,10 +157,7 @@ class _Search:
 
 
 def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32) -> int:
-    """Return the smallest memory with a predicted total false rate of at most `error`.
-
-    The candidates are powers of two and 1.5 times powers of two.
-    """
+    """Return the smallest memory, 2^n or 1.5·2^n, with a predicted total false rate of at most `error`."""
     steps = [(1 << exponent) + half for exponent in range(16, 35) for half in (0, 1 << (exponent - 1))]
     memories = [memory for memory in steps if SMALLEST <= memory <= LARGEST]
     low, high = 0, len(memories) - 1
@@ -197,7 +177,6 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
 
 
 def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
-    """Return the total false rate of the best sizes, or infinity if the memory is too small for any sizes."""
     try:
         return predict(best_sizes(memory, flows, threshold, key_bits), flows, threshold).total
     except GeometryError:
@@ -215,25 +194,13 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) 
         shape = Shape(slice_bits, arrays, column_bits, label_bits)
         columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
         sizes = Sizes(key_bits, *shape[:3], columns, label_bits, share_bits, giants, sample_bits)
-        if columns >= 2 and memory_of(sizes) >= (1 - MOST_UNUSED) * memory:
+        if columns >= 2 and sizes.memory >= (1 - MOST_UNUSED) * memory:
             break
     return sizes if 2 <= columns <= MOST_COLUMNS else None
 
 
-def _why_none(memory: int, threshold: float, key_bits: int) -> str:
-    """Return the reason why no form fits the memory: it exceeds the largest cube, or is too small for any."""
-    column = column_bytes(COLUMN_BITS[-1], 0, key_bits)
-    most = MOST_COLUMNS * column * FIRST_ARRAYS << shape_for(memory).slice_bits
-    if memory > most:
-        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; use less memory"
-    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}; use more memory"
-
-
 def _share_bits(threshold: float, arrays: int) -> int:
-    """Return the share bits: the share of pairs that compete for labels is 2^−bits.
-
-    A host at the threshold has no competing pair in any array with a probability of at most 10^−7.
-    """
+    """Return the share bits with which a host at the threshold lacks a competing pair with a probability of 10^−7."""
     for bits in range(MOST_SHARE_BITS, 0, -1):
         if arrays * threshold * math.log1p(-(2.0**-bits)) <= math.log(1e-7):
             return bits

@@ -20,7 +20,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
@@ -36,14 +36,11 @@ SATURATION = (LAST_BITS * math.log(LAST_BITS)) * (1 << COMPONENTS)  # about 1.09
 
 
 class Geometry(NamedTuple):
-    """Sizes of a SpreadSketch."""
-
     rows: int = ROWS  # d
     buckets: int = 1 << 19  # w: buckets per row
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory` with buckets."""
         size = parse_size(memory)
         row = 8 * BUCKET_WORDS * ROWS
         if size < 2 * row:
@@ -52,7 +49,6 @@ class Geometry(NamedTuple):
         return cls(buckets=size // row).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
         return self
 
@@ -203,15 +199,14 @@ class SpreadSketch(Rival):
 
     name = "spreadsketch"
     tuning = Tuning(min_pairs_per_thread=4096)
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _allocate(self) -> None:
         self.buckets: Buckets = np.zeros((self.geometry.rows * self.geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return self.buckets.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -221,7 +216,7 @@ class SpreadSketch(Rival):
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(write, calls, threads)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         self.buckets.fill(0)
         self._crowd = None
 
@@ -254,5 +249,5 @@ class SpreadSketch(Rival):
         found = interval(np.where(full, 0.0, peers), deviations, self._crowd)
         return saturate(found, full, saturation_of(LAST_BITS, sample=1 << COMPONENTS), self._crowd)
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         return {"buckets": self.buckets}
