@@ -86,7 +86,7 @@ TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 def from_objects(values: Sequence[Any], name: str) -> Column:
     valid = _not_null(values)
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
-    kinds = set(map(type, values if valid is None else [values[row] for row in rows]))
+    kinds = set(map(type, values if valid is None else [values[row] for row in rows.tolist()]))
 
     def filled(nothing: Any) -> Sequence[Any]:
         return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
