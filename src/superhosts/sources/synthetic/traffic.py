@@ -268,18 +268,6 @@ def generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(list(words)))
 
 
-def parse_inner(text: str, family: int) -> tuple[int, int]:
-    """Network address and prefix length of the monitored network, whose size must suit the model."""
-    try:
-        network: Any = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise UsageError(f"inner network {text!r}: {error}") from None
-    shortest, longest = (4, 24) if family == 4 else (16, 48)
-    if network.version != family or not shortest <= network.prefixlen <= longest:
-        raise UsageError(f"inner network {text!r}: synthetic IPv{family} traffic needs a /{shortest} to a /{longest}")
-    return int(network.network_address), int(network.prefixlen)
-
-
 def _tail_flows(supers: int, cap: float, low: float) -> float:
     """Flows to be expected of all hosts with `low` to `cap` peers."""
     scale = supers * THRESHOLD * EXPONENT / (EXPONENT - 1) / (1 - (cap / THRESHOLD) ** -EXPONENT)
@@ -356,18 +344,6 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
         small = np.full(most, flows // most)
         small[: flows % most] += 1
     return small
-
-
-def slot_bits(supers: int, flows: int, host_bits: int) -> int:
-    """Bits of the slots that addresses are taken from, the same for all windows of a traffic; many stay free."""
-    hosts, rest = 0, float(flows)
-    if supers:
-        low, cap = tail_bounds(supers, flows)
-        hosts = _tail_length(supers, low, cap)
-        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
-        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
-    hosts += int(rest / SMALL_MEAN)
-    return min(host_bits, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
 def kinds_of(sizes: Sizes, supers: int) -> NDArray[np.uint8]:
@@ -505,7 +481,16 @@ class Traffic:
         return (self.start - self.start % self.window_seconds) * SECOND
 
     def network(self, family: int) -> tuple[int, int]:
-        return parse_inner(self.inner if family == 4 else self.inner6, family)
+        """Address and prefix length of the monitored network, whose size must suit the model."""
+        text, shortest, longest = (self.inner, 4, 24) if family == 4 else (self.inner6, 16, 48)
+        try:
+            network: Any = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise UsageError(f"inner network {text!r}: {error}") from None
+        if network.version != family or not shortest <= network.prefixlen <= longest:
+            wanted = f"synthetic IPv{family} traffic needs a /{shortest} to a /{longest}"
+            raise UsageError(f"inner network {text!r}: {wanted}")
+        return int(network.network_address), int(network.prefixlen)
 
     def share(self, family: int) -> Share:
         """What a family gets of each window: all, or with both families one third for IPv6 and the rest for IPv4."""
@@ -556,9 +541,17 @@ def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketB
 
 
 def _bits(traffic: Traffic, family: int) -> int:
-    """Bits of the slots from which the inner hosts of a family take their addresses."""
-    share, length = traffic.share(family), traffic.network(family)[1]
-    return slot_bits(share.super_hosts, share.flows, (32 if family == 4 else 64) - length)
+    """Bits of the slots that inner hosts take their addresses from, the same for all windows; many stay free."""
+    flows, _, supers = traffic.share(family)
+    hosts, rest = 0, float(flows)
+    if supers:
+        low, cap = tail_bounds(supers, flows)
+        hosts = _tail_length(supers, low, cap)
+        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
+        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
+    hosts += int(rest / SMALL_MEAN)
+    most = (32 if family == 4 else 64) - traffic.network(family)[1]
+    return min(most, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
 class _Window:
