@@ -1,7 +1,7 @@
 """Synthetic backbone traffic, the same for the same seed, with an exact answer.
 
 A flow is one distinct (inner host, outer peer) pair of a window. A window has exactly `flows` of them and exactly
-`packets` packets, at least one per flow. What the flows look like:
+`packets` packets, at least one per flow. With both families one third of everything is IPv6.
 
 * Inner hosts have a heavy tail of peers (below), and exactly `super_hosts` of them have 1024 or more.
 * Ordinary hosts choose most of their peers among popular servers (Zipf), so that some outer hosts have very many inner
@@ -10,9 +10,6 @@ A flow is one distinct (inner host, outer peer) pair of a window. A window has e
   with spoofed sources. Their flows have one packet each, sent mostly by the scanner, mostly to the victim; the other
   flows have a heavy tail of packets, and each packet goes out or in with equal chance.
 * Packets come in bursts of a thousand flows that are under way at a time ("trains"), or in random order ("shuffled").
-
-Counts are per window. With both families one third of everything is IPv6. Windows are aligned to the epoch, as the
-rest of the package cuts them. Hosts keep their addresses from window to window, scanners and victims do not.
 
 Sizes. The number of hosts with at least x peers follows a bounded Pareto law, S·((x/θ)^−a − q)/(1 − q) with a = 1.05,
 θ = 1024, q = (cap/θ)^−a and cap = 200 000, S being the number of super hosts asked for. Sizes are drawn one per stratum
@@ -26,11 +23,7 @@ Addresses. A host's rank is scattered over 2^m slots, one to one; a slot is a pl
 so that longer windows mean something; scanners and victims wear another one in each window.
 
 Random numbers of the compiled loops are hashes of a key and a counter, one sequence per host or per flow: what is drawn
-does not depend on how many threads draw it, and a loop that runs twice over the same flows draws the same numbers
-without storing them.
-
-Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `packet_blocks`.
-Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packet while streaming.
+does not depend on how many threads draw it. Memory is 8 bytes a flow and 4 a packet of one window while streaming.
 """
 
 from __future__ import annotations

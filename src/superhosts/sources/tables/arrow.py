@@ -1,15 +1,13 @@
-"""Arrow: columns of Arrow arrays as addresses, times and details, and the readers of Arrow files and streams.
+"""Arrow: columns of Arrow arrays as addresses, times and details, and the reader of Arrow files and streams.
 
-Parquet has the columns in common (parquet.py). Addresses are IPv4 numbers (integers of any width), text, or binary
-values of 4 or 16 bytes, in any of these also as a dictionary. A column of uint32 without nulls is not copied. What is
-no address becomes kind 0, and what is no time NO_TIME: the rows are dropped and counted later. Nothing that a file says
-is trusted: offsets and indices are checked before compiled loops follow them.
+Parquet has the columns in common (parquet.py). Addresses are what `core.columns` takes, and floats. A column of uint32
+without nulls is not copied. What is no address becomes kind 0, and what is no time NO_TIME: the rows are dropped and
+counted later. Nothing that a file says is trusted: offsets and indices are checked before compiled loops follow them.
 
 A stream is read batch by batch, so that pipes work as well. A file (.arrow, .feather) says at its end where its batches
-are, and what is before them need not be a stream: Polars writes it without the length of its first message. So files
-are read as pyarrow does, by their ends (`placed`): plain files and URLs at any place, and a pipe or a compressed file
-as a copy, a temporary file without a name that is gone when it is closed, even if the process is killed. Only the
-columns that are mapped are decoded.
+are, and what is before them need not be a stream. So files are read by their ends (`placed`): plain files and URLs at
+any place, and a pipe or a compressed file as a copy, a temporary file without a name that is gone when it is closed,
+even if the process is killed. Only the columns that are mapped are decoded.
 """
 
 from __future__ import annotations
