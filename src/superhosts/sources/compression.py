@@ -425,6 +425,9 @@ class CompressedStream:
             raise self._ended
         return filled
 
+    def unread(self, data: bytes) -> None:
+        self._output = np.frombuffer(data + self._output.tobytes(), np.uint8)
+
     def _take(self) -> bool:
         """Take the next chunk; False if it has no output."""
         if self._ahead is None and self._unpacked >= self._alone_after and not self._plain.live:

@@ -114,7 +114,7 @@ MOST_NOTES = 4096
 
 
 class Losses:
-    """Notes of losses. One thread notes, others ask. If there are very many notes, neighbours become one."""
+    """Notes of losses. One thread notes, others ask. If there are very many notes, the oldest two become one."""
 
     def __init__(self, most: int = MOST_NOTES) -> None:
         self._most = most
@@ -126,9 +126,8 @@ class Losses:
         with self._lock:
             self._notes.append((time, packets))
             if len(self._notes) > self._most:
-                notes = list(self._notes)
-                self._notes = deque((b[0], a[1] + b[1]) for a, b in zip(notes[::2], notes[1::2], strict=False))
-                self._notes.extend(notes[len(notes) & ~1 :])
+                (_, first), (time, second) = self._notes.popleft(), self._notes.popleft()
+                self._notes.appendleft((time, first + second))
 
     def between(self, start: int, end: int) -> int:
         with self._lock:
