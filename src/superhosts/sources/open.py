@@ -26,7 +26,7 @@ from superhosts.sources.files import FoundFile, OnError, describe_file, find_fil
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import STANDARD_INPUT, FileFormat, Input
 from superhosts.sources.kafka import KAFKA
-from superhosts.sources.livecapture.source import LIVE
+from superhosts.sources.livecapture import LIVE
 from superhosts.sources.synthetic.source import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
