@@ -128,11 +128,7 @@ def test_packets_of_an_unsupported_interface_are_counted_and_named_once(order: s
     )
     assert named == [
         f"{path}: interface {number}: link type {link} ({name}) {supported}; its packets are only counted"
-        for number, link, name in (
-            (0, 189, "USB, Linux"),
-            (2, 147, "user 0"),
-            (3, 195, "IEEE 802.15.4"),
-        )
+        for number, link, name in ((0, 189, "USB, Linux"), (2, 147, "user 0"), (3, 195, "IEEE 802.15.4"))
     ]
 
 

@@ -42,7 +42,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -64,7 +64,7 @@ from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, O
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
-from superhosts.sources.walk import ROOM_BYTES, Loop
+from superhosts.sources.walk import ROOM_BYTES
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -85,18 +85,7 @@ READER_MEMORY = (
 )
 
 
-class Format(Protocol):
-    notes: list[str]  # messages for the user about the packets so far
-
-    def walk(self, block: Bytes, tally: frames.Tally, columns: frames.Columns) -> str | None:
-        """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
-
-    def layout(self) -> Any:
-        """Return what the walk of a piece needs to know, the same object as long as that is the same; None at first."""
-
-    @property
-    def read_piece(self) -> Loop:
-        """The compiled loop that reads a piece of a file (walk.py)."""
+Format = Pcap | Pcapng
 
 
 def format_of(head: bytes) -> Format | None:

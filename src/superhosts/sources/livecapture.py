@@ -57,17 +57,7 @@ from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Scheme, Source, 
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
-from superhosts.sources.frames.links import (
-    ETHERNET,
-    NOTHING,
-    RAW,
-    UNSUPPORTED,
-    Bytes,
-    byte,
-    half,
-    little,
-    little_half,
-)
+from superhosts.sources.frames.links import ETHERNET, NOTHING, RAW, UNSUPPORTED, Bytes, byte, half, little, little_half
 from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, make_walk
 
 # Numbers of linux/if_packet.h: options of packet sockets, and the layout of a TPACKET_V3 ring.
@@ -235,16 +225,6 @@ RIGHT = (
 LINUX_ONLY = "capturing works on Linux only; elsewhere: tcpdump -U -w - | superhosts scan -"
 
 
-@dataclass(frozen=True)
-class RingOptions:
-    index: int  # of the interface; 0: all of them
-    size: int
-    program: bytes
-    cooked: bool = False
-    promisc: bool = True
-    fanout: Fanout | None = None
-
-
 class Fanout:
     """The group of sockets that share the packets of one interface by the hash of their flows."""
 
@@ -275,15 +255,18 @@ def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
 
 
 class Ring:
-    def __init__(self, options: RingOptions, name: str) -> None:
-        block = min(BLOCK_BYTES, max(options.size // LEAST_BLOCKS // mmap.PAGESIZE, 1) * mmap.PAGESIZE)
-        self.layout = Layout(block, max(options.size // block, LEAST_BLOCKS), int(options.cooked))
-        self.socket = open_socket(name, cooked=options.cooked)
+    def __init__(
+        self, name: str, index: int, capturing: Capturing, program: bytes, *, cooked: bool, fanout: Fanout | None
+    ) -> None:
+        """Open it for an interface by its number; 0: for all of them."""
+        block = min(BLOCK_BYTES, max(capturing.ring // LEAST_BLOCKS // mmap.PAGESIZE, 1) * mmap.PAGESIZE)
+        self.layout = Layout(block, max(capturing.ring // block, LEAST_BLOCKS), int(cooked))
+        self.socket = open_socket(name, cooked=cooked)
         try:
-            self._open(options)
+            self._open(index, program, fanout, promisc=capturing.promisc)
         except OSError as error:
             self.socket.close()
-            size = format_size(options.size)
+            size = format_size(capturing.ring)
             if error.errno == errno.ENOMEM:
                 raise InputError(f"no memory for a ring of {size}; take less: ?ring=16MiB", file=name) from None
             raise InputError(f"cannot be captured: {error.strerror}", file=name) from None
@@ -292,7 +275,7 @@ class Ring:
         self._poll = select.poll()
         self._poll.register(self.socket, select.POLLIN | select.POLLERR)
 
-    def _open(self, options: RingOptions) -> None:
+    def _open(self, index: int, program: bytes, fanout: Fanout | None, *, promisc: bool) -> None:
         """Set everything up before the first packet is let through, and map the ring last."""
         own, layout = self.socket, self.layout
         own.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
@@ -300,13 +283,13 @@ class Ring:
         request = struct.pack("=7I", layout.block_bytes, layout.blocks, FRAME_BYTES, frames, RETIRE, 0, 0)
         own.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
         attach(own, accept(0))
-        bind(own, options.index)
-        if options.promisc and options.index:
-            member = struct.pack("=iHH8x", options.index, PACKET_MR_PROMISC, 0)
+        bind(own, index)
+        if promisc and index:
+            member = struct.pack("=iHH8x", index, PACKET_MR_PROMISC, 0)
             own.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, member)
-        if options.fanout is not None:
-            options.fanout.join(own, options.index)
-        attach(own, options.program)
+        if fanout is not None:
+            fanout.join(own, index)
+        attach(own, program)
         self._map = mmap.mmap(own.fileno(), layout.block_bytes * layout.blocks, mmap.MAP_SHARED)
 
     def wait(self, seconds: float) -> bool:
@@ -610,15 +593,10 @@ class LiveSource(Source):
         index = 0 if self._interface == ANY else index_of(self._interface)
         if index is None:
             raise InputError("the interface has vanished", file=self.name)
-        options = RingOptions(
-            index,
-            self._capturing.ring,
-            self._program(),
-            self._is_cooked(),
-            self._capturing.promisc,
-            self._fanout,
-        )
-        self._ring = Ring(options, self.name)
+        # One filter has to fit all interfaces: then the kernel is to leave out link-layer headers.
+        cooked = bool(self._filter) and self._interface == ANY
+        program = self._program()
+        self._ring = Ring(self.name, index, self._capturing, program, cooked=cooked, fanout=self._fanout)
         self._bound = index
         self._place[:] = 0
         if index and not is_up(self._interface):
@@ -631,10 +609,6 @@ class LiveSource(Source):
             return accept(size)
         plain = self._interface != ANY and has_ethernet_headers(self._interface)
         return compile_filter(self._filter, DLT_ETHERNET if plain else DLT_RAW, size)
-
-    def _is_cooked(self) -> bool:
-        """Return True if the kernel is to leave out link-layer headers: one filter has to fit all interfaces."""
-        return bool(self._filter) and self._interface == ANY
 
     def _next(self) -> PacketBlock:
         """Return what is in the ring; wait a moment if that is nothing."""
