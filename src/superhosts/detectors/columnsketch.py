@@ -192,7 +192,6 @@ class ColumnSketch(Detector):
         return found
 
     def _warn(self, threshold: float) -> None:
-        """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
         mean = max(self._zero_share() * rows, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound

@@ -19,7 +19,6 @@ _FILES = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
 
 
 def memory_of_machine(proc: Path = PROC) -> int:
-    """Return the bytes that this process can use at most: the minimum over machine, control groups and RLIMIT_AS."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min([physical, *([] if own == resource.RLIM_INFINITY else [own]), *_group_limits(proc)])

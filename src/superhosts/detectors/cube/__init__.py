@@ -336,7 +336,6 @@ class Cube(ColumnSketch):
 
 @lru_cache(maxsize=64)
 def search_for(threshold: float, geometry: Geometry) -> Search:
-    """Return the limits that a host with at least `threshold` peers satisfies."""
     written = threshold / geometry.sample
     prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
     competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))

@@ -161,7 +161,6 @@ class Stages(Front):
         return None
 
     def densify(self) -> None:
-        """Become dense, even if all pairs fit: the caller knows that more will come."""
         self.settle()
         self._finish()
 
@@ -255,7 +254,6 @@ class Stages(Front):
                 self._finish()  # The set overflowed, and the rest of the piece is in the bins.
 
     def _drain(self) -> None:
-        """Empty the bins, which are full."""
         if self.pairs is not None and self.dense is None:
             self.pairs.drain()
             if not self.pairs.is_over:

@@ -38,8 +38,6 @@ def find_gpu() -> int | None:
 
 
 class AutoGpu:
-    """Makes engines on the GPU that "auto" selects, once it is ready for engines of that geometry."""
-
     def __init__(self, make: MakeOnGpu, find: Callable[[], int | None] = find_gpu) -> None:
         self._make, self._find = make, find
         self._start_anew()

@@ -130,7 +130,6 @@ class Engine(ABC):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of a set of hosts stored in addition to the columns; 0 in most engines."""
         return 0
 
     @property
@@ -149,7 +148,6 @@ class Engine(ABC):
             self.update(hosts, peers)
 
     def is_compiled(self) -> bool:
-        """Return True if the kernels for updates and searches need not be compiled."""
         return True
 
     def compile(self) -> None:  # noqa: B027
@@ -180,7 +178,6 @@ class Engine(ABC):
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         raise NotImplementedError("this sketch has no giant columns")
 
     def block_takers(self) -> dict[str, Take] | None:
@@ -200,7 +197,6 @@ class Engine(ABC):
         """Return the whole state as arrays in main memory."""
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by arrays that `arrays` returned."""
         raise NotImplementedError("sketches of this engine have no files")
 
     def copy_from(self, other: Engine) -> None:
@@ -217,7 +213,6 @@ MakeOnGpu = Callable[[Plan, int], Engine]
 
 
 def make_engine(plan: Plan, device: str, on_cpu: Callable[[Plan], Engine], on_gpu: MakeOnGpu) -> Engine:
-    """Return an empty engine on the CPU, on a GPU or on several."""
     engines = [on_gpu(plan, gpu) for gpu in gpus_of(device)]
     if not engines:
         return on_cpu(plan)

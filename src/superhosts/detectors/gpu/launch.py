@@ -54,7 +54,6 @@ def kernel(function: Callable[..., None]) -> Any:
 
 
 def device_function(function: AnyFunction) -> AnyFunction:
-    """Mark a function that kernels can call, which is compiled with them."""
     if simulated():
         return cast(AnyFunction, cuda.jit(device=True)(function))
     _device_functions.add(function)
@@ -140,7 +139,6 @@ def _remove_oldest(paths: Any) -> None:
 
 
 def kind_of(argument: Any) -> Any:
-    """Describe the type of an argument: of an array, of a number, or of nested tuples of numbers."""
     if isinstance(argument, tuple):
         kind = type(argument)
         return kind.__module__, kind.__qualname__, getattr(kind, "_fields", ()), tuple(map(kind_of, argument))
@@ -150,7 +148,6 @@ def kind_of(argument: Any) -> Any:
 
 
 def compile_for_gpu(function: FunctionType, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Compile a kernel for the current GPU and the types of these arguments; return its name and machine code."""
     numba_cuda = import_cuda()
 
     def known(each: Any) -> Any:

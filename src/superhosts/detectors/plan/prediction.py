@@ -151,7 +151,6 @@ class Prediction(Rates):
 
 
 def predict(sizes: Sizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
-    """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     window = _Window(sizes, flows, threshold, draws)
     work, load = window.work(), window.load
     fills = -np.expm1(-np.arange(POINTS) * window.step / window.rows)
@@ -187,8 +186,6 @@ def check_predictable(threshold: float) -> None:
 
 
 class _Window:
-    """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
-
     def __init__(self, sizes: Sizes, flows: int | Population, threshold: float, draws: int) -> None:
         check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
