@@ -117,10 +117,6 @@ def capability(gpu: int) -> tuple[int, int]:
     return attribute(gpu, CAPABILITY_MAJOR), attribute(gpu, CAPABILITY_MINOR)
 
 
-def driver_version() -> int:
-    return ask("cuDriverGetVersion")
-
-
 def free_memory() -> int:
     total = WORD(0)
     return ask("cuMemGetInfo_v2", ctypes.addressof(total))

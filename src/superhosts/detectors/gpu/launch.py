@@ -84,7 +84,7 @@ class Kernel:
 
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
         """Return a digest of what the machine code is made from and for; None if something is unknown."""
-        made_for = driver.capability(gpu), driver.driver_version(), kinds
+        made_for = driver.capability(gpu), driver.ask("cuDriverGetVersion"), kinds
         # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
         with contextlib.suppress(TypeError, PackageNotFoundError):
             return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())

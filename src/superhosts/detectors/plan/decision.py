@@ -51,11 +51,6 @@ class Decision(NamedTuple):
     sample: int = 1
 
     @property
-    def is_discrete(self) -> bool:
-        """Whether hosts at the threshold have so few written pairs that the normal law is wrong."""
-        return self.threshold < FEWEST_NORMAL
-
-    @property
     def least(self) -> float:
         return self.threshold - SLACK / self.sample
 

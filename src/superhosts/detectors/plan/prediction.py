@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from superhosts.detectors.formulas import GIANT_BITS, Floats, Sizes, zero_limit
-from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
+from superhosts.detectors.plan.decision import FEWEST_NORMAL, Decision, Fill, Naming, written_chances
 from superhosts.detectors.plan.population import (
     CAP,
     Population,
@@ -219,7 +219,7 @@ class _Window:
         return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
 
     def rates(self, *, meetings: bool = True) -> Rates:
-        missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
+        missed, unnamed, false = self._few() if self.decision.threshold < FEWEST_NORMAL else self._many()
         most = self.sizes.most_peers
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(
