@@ -15,8 +15,8 @@ from places import ROOT
 
 PACKAGE = ROOT / "src" / "superhosts"
 DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
-# Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks, locks,
-# sizes, the thread pool, columns of addresses, formulas of the planner.
+# Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks,
+# locks, sizes, the thread pool, columns of addresses, formulas of the planner.
 TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
