@@ -339,6 +339,9 @@ class FileStream:
     def seek(self, position: int) -> None:
         self._position = position
 
+    def unread(self, data: bytes) -> None:
+        self._position -= len(data)
+
     @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
         if self.until is not None and self.until > self._position:
