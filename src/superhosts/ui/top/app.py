@@ -18,6 +18,7 @@ from textual.widgets import Input, Static
 
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError
+from superhosts.ui.threads import Workers
 from superhosts.ui.top.drawing import placed
 from superhosts.ui.top.feed import Feed, Looker, Snapshot, span_of
 from superhosts.ui.top.hosts import (
@@ -41,7 +42,6 @@ from superhosts.ui.top.screens import (
     Line,
     MuteDialog,
     SitesScreen,
-    in_thread,
 )
 
 KEYS = (
@@ -55,6 +55,7 @@ KEYS = (
     ("?", "help"),
     ("q", "quit"),
 )
+THREADS = 4  # that ask
 RETRY = 2.0  # seconds after which a question that failed is asked again
 
 
@@ -253,7 +254,7 @@ class TopApp(App[None]):
         """Show a feed; `messages` returns what is to be told about the work behind it."""
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"  # The terminal's own colours, whatever its background is.
-        self.feed = feed
+        self.feed, self.threads = feed, Workers(THREADS, "question")
         self.snapshot: Snapshot | None = None
         self.rows: list[HostRow] = []  # of the window that is looked at
         self.where = Where()
@@ -289,6 +290,9 @@ class TopApp(App[None]):
         self.set_interval(RETRY, self._look_if_lost)
         self.look()
 
+    def on_unmount(self) -> None:
+        self.threads.close()
+
     def _tell(self) -> None:
         self.post_message(Changed())
 
@@ -314,30 +318,25 @@ class TopApp(App[None]):
             while self._look_again:
                 self._look_again = False
                 try:
-                    snapshot = await in_thread(partial(self._looker.look, self.where.wanted))
+                    snapshot = await self.threads.run(partial(self._looker.look, self.where.wanted))
                     rows = [] if snapshot.shown is None else host_rows(snapshot.shown.get("rows") or ())
                 except SuperhostsError as error:
                     self._error = str(error)
                 else:
-                    self._take(snapshot, rows)
+                    self._error, self.snapshot, self.rows = "", snapshot, rows
+                    if self.where.wanted not in [None, *map(span_of, snapshot.windows)]:
+                        self.where = self.where._replace(wanted=None)  # it is too old to be kept
         finally:
             self._is_looking = False
         self._hosts.show()
         if isinstance(self.screen, AskingScreen):
             self.screen.look_if_changed()
 
-    def _take(self, snapshot: Snapshot, rows: list[HostRow]) -> None:
-        self._error = ""
-        self.snapshot, self.rows = snapshot, rows
-        spans = [span_of(each) for each in snapshot.windows]
-        if self.where.wanted is not None and self.where.wanted not in spans:
-            self.where = self.where._replace(wanted=None)  # it is too old to be kept
-
     def mute(self, host: str, rule: str = "") -> None:
         if self.snapshot is None or not self.snapshot.summary.get("can", {}).get("alerts"):
             self.notify("No alerts are kept here: --alerts FILE keeps them.", title="Nothing to mute", markup=False)
             return
-        self.push_screen(MuteDialog(self.feed, host, rule), self._muted)
+        self.push_screen(MuteDialog(self, host, rule), self._muted)
 
     def _muted(self, told: str | None) -> None:
         if told:

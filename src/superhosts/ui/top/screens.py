@@ -5,11 +5,10 @@ Each screen asks for what it shows in threads, again after each change: no scree
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -26,6 +25,7 @@ from textual.widgets import Input, Static
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import SuperhostsError
+from superhosts.ui.threads import Workers
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed
 from superhosts.ui.top.feed import Feed, Json, Snapshot, Span, span_of
 from superhosts.ui.top.hosts import HostRow, host_rows
@@ -154,35 +154,6 @@ class Line(Widget):
             self.refresh()
 
 
-Found = TypeVar("Found")
-
-
-async def in_thread(ask: Callable[[], Found]) -> Found:
-    """Return what `ask` returns, or raise what it raises. Its thread does not keep the program from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Found] = loop.create_future()
-
-    def settle(act: Callable[[], None]) -> None:
-        if not future.done():  # else nobody waits any more
-            act()
-
-    def run() -> None:
-        try:
-            found = ask()
-        except Exception as error:
-            caught = error
-            tell(lambda: future.set_exception(caught))
-        else:
-            tell(lambda: future.set_result(found))
-
-    def tell(act: Callable[[], None]) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, act)
-
-    threading.Thread(target=run, name="question", daemon=True).start()
-    return await future
-
-
 KEYS = (
     ("↑ ↓ PgUp PgDn", "move; also k j g G"),
     ("Enter", "one host: past, evidence, sites, alerts"),
@@ -230,9 +201,9 @@ class MuteDialog(ModalScreen[str]):
     CSS = f"MuteDialog {{ {BOX} }}"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
 
-    def __init__(self, feed: Feed, host: str, rule: str) -> None:
+    def __init__(self, top: Top, host: str, rule: str) -> None:
         super().__init__()
-        self._feed, self._host, self._rule = feed, host, rule
+        self._top, self._host, self._rule = top, host, rule
 
     def compose(self) -> ComposeResult:
         fields = (("duration", "for", "8h"), ("rule", "rule", self._rule), ("why", "note", ""))
@@ -256,7 +227,8 @@ class MuteDialog(ModalScreen[str]):
         value = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("duration", "rule", "why")}
         try:
             seconds = parse_duration(value["duration"]) / SECOND
-            await in_thread(lambda: self._feed.mute(self._host, value["rule"], seconds, value["why"]))
+            mute = partial(self._top.feed.mute, self._host, value["rule"], seconds, value["why"])
+            await self._top.threads.run(mute)
         except SuperhostsError as error:
             self.query_one("#told", Static).update(Text(printable(str(error)), WARNING))
             return
@@ -276,12 +248,11 @@ class Top(Protocol):
     snapshot: Snapshot | None
     where: Where
 
-    @property
-    def lost(self) -> str:
-        """Why there is nothing new; empty: the link works."""
+    threads: Workers
 
-    def mute(self, host: str, rule: str = "") -> None:
-        """Ask for how long alerts of a host are to be muted, and do it."""
+    @property
+    def lost(self) -> str: ...
+    def mute(self, host: str, rule: str = "") -> None: ...
 
 
 class AskingScreen(Screen[None]):
@@ -296,12 +267,9 @@ class AskingScreen(Screen[None]):
         self._is_asking = self._ask_again = False
 
     @abstractmethod
-    def ask(self) -> Any:
-        """Return the answer, in a thread."""
-
+    def ask(self) -> Any: ...
     @abstractmethod
-    def take(self, answer: Any) -> None:
-        """Show an answer."""
+    def take(self, answer: Any) -> None: ...
 
     def on_mount(self) -> None:
         self.look()
@@ -326,7 +294,7 @@ class AskingScreen(Screen[None]):
             while self._ask_again:
                 self._ask_again = False
                 try:
-                    answer = await in_thread(self.ask)
+                    answer = await self.top.threads.run(self.ask)
                     self.take(answer)
                     self.error = ""
                 except SuperhostsError as error:
@@ -403,8 +371,7 @@ class HostScreen(AskingScreen):
             self.query_one("#text", Static).update(host_page(self._answer, self._row, width))
 
     def action_scroll(self, lines: int) -> None:
-        page = self.query_one("#page")
-        page.scroll_relative(y=lines, animate=False)
+        self.query_one("#page").scroll_relative(y=lines, animate=False)
 
     def action_mute(self) -> None:
         self.top.mute(self._row.asked)
@@ -430,12 +397,9 @@ class ListScreen(AskingScreen):
         self.query_one(Grid).focus()
 
     @abstractmethod
-    def heading(self) -> str:
-        """Return the title."""
-
+    def heading(self) -> str: ...
     @abstractmethod
-    def items(self, answer: Any) -> list[Item]:
-        """Return the lines of an answer."""
+    def items(self, answer: Any) -> list[Item]: ...
 
     def take(self, answer: Any) -> None:
         self._items, self._has_asked = self.items(answer), True
@@ -496,7 +460,7 @@ class AlertsScreen(ListScreen):
 
     async def _unmute(self, host: str, rule: str) -> None:
         try:
-            was_muted = await in_thread(lambda: self.top.feed.unmute(host, rule))
+            was_muted = await self.top.threads.run(partial(self.top.feed.unmute, host, rule))
         except SuperhostsError as error:
             self.notify(printable(str(error)), severity="error", markup=False)
         else:
