@@ -25,7 +25,7 @@ from superhosts.core.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES,
 from superhosts.core.prefixes import PRIVATE_NETWORKS
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
-from superhosts.output.report import Row, counted_peers, known_peers
+from superhosts.output.report import Row, counted_peers
 from superhosts.sketch.evidence.patterns import NAMES
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
@@ -161,10 +161,6 @@ def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise UsageError(f"rule {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
     return name
-
-
-def peers_of(row: Row) -> float:
-    return float(known_peers(row))
 
 
 def as_network(text: str, whose: str) -> Network:
