@@ -39,9 +39,7 @@ class ServiceManager:
     """The service manager that started this process; one that hears nothing if there is none."""
 
     def __init__(
-        self,
-        environment: MutableMapping[str, str] = os.environ,
-        clock: Callable[[], float] = time.monotonic,
+        self, environment: MutableMapping[str, str] = os.environ, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Read the variables, and remove them: programs that this one starts are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")

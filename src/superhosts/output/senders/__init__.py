@@ -183,12 +183,7 @@ class Address:
 
 
 def parse_address(
-    text: str,
-    options: tuple[str, ...],
-    *,
-    private: bool = False,
-    hides_path: bool = False,
-    passes_query: bool = False,
+    text: str, options: tuple[str, ...], *, private: bool = False, hides_path: bool = False, passes_query: bool = False
 ) -> Address:
     """Read an address. Raises UsageError for an unknown option.
 

@@ -25,15 +25,7 @@ from typing import ClassVar
 
 from superhosts.core.text import counted, printable
 from superhosts.output.records import ALERT, Batch, describe
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 SHOWN = 200  # hosts in the text of a mail
 

@@ -41,16 +41,7 @@ class _TlsClient(Client):
 
 
 class Nats(Sender):
-    options: ClassVar[tuple[str, ...]] = (
-        "jetstream",
-        "creds",
-        "nkey",
-        "password-file",
-        "timeout",
-        "ca",
-        "cert",
-        "key",
-    )
+    options: ClassVar[tuple[str, ...]] = ("jetstream", "creds", "nkey", "password-file", "timeout", "ca", "cert", "key")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)

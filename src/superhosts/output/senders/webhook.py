@@ -32,15 +32,7 @@ from typing import Any, ClassVar
 from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
 PERMANENT = {400, 413, 415, 422}  # The content is refused; other answers may change when an operator mends something.

@@ -33,16 +33,7 @@ from superhosts.ui.top.hosts import (
     ordered,
 )
 from superhosts.ui.top.pages import Where, keys_line, status_line, title_line, why_empty
-from superhosts.ui.top.screens import (
-    AlertsScreen,
-    AskingScreen,
-    Grid,
-    Help,
-    HostScreen,
-    Line,
-    MuteDialog,
-    SitesScreen,
-)
+from superhosts.ui.top.screens import AlertsScreen, AskingScreen, Grid, Help, HostScreen, Line, MuteDialog, SitesScreen
 
 KEYS = (
     ("↵", "host"),

@@ -427,10 +427,7 @@ class ListScreen(AskingScreen):
 
 
 class AlertsScreen(ListScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "mute", show=False),
-        Binding("u", "unmute", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "mute", show=False), Binding("u", "unmute", show=False)]
     KEYS = (("m", "mute"), ("u", "unmute"), ("h", "sites"), BACK, ("?", "help"), ("q", "quit"))
     EMPTY = "No alerts."
 
