@@ -49,7 +49,6 @@ class Annotator:
     """Adds to rows what is known of their hosts. Fields that are not known are null."""
 
     def __init__(self, options: NamingOptions, warn: Callable[[str], None] = lambda _: None) -> None:
-        """Open the files. Raise UsageError if one cannot be read."""
         self._options, self._warn = options, warn
         self._names = ReverseNames() if options.names else None
         self._inventory: Inventory | None = None
@@ -222,8 +221,6 @@ def _places(names: list[str]) -> tuple[int, int] | None:
 
 
 class MaxMind:
-    """Autonomous systems and countries of addresses, from one file in MaxMind's format."""
-
     def __init__(self, path: Path) -> None:
         try:
             import maxminddb

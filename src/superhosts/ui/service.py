@@ -136,7 +136,6 @@ class Reloads:
     """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
     def __init__(self, manager: ServiceManager | None = None) -> None:
-        """A service manager is told when a reload begins and ends."""
         self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
         self._manager = manager
         self._asked = False
@@ -182,7 +181,6 @@ class Status:
         self._failed = ""  # why the last write failed
 
     def write(self, *, now: bool = False) -> None:
-        """Write the counters, at most every few seconds unless `now`."""
         if not now and time.monotonic() - self._last < STATUS_SECONDS:
             return
         self._last = time.monotonic()

@@ -241,12 +241,10 @@ class Policy:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break a rule."""
         return min((rule.least_threshold for rule in self.rules), default=math.inf)
 
     @property
     def least(self) -> float:
-        """Peers from which on rows are needed."""
         return min((rule.least for rule in self.rules), default=math.inf)
 
 
@@ -371,7 +369,6 @@ class AlertMachine:
         return alert.event(CLOSED, act=undo)
 
     def open_events(self) -> list[Event]:
-        """Return all open alerts as events, for destinations that must hear of them again and again."""
         return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
 
     def _may_act(self, alert: Alert) -> bool:
@@ -386,5 +383,4 @@ class AlertMachine:
 
 
 def _level(rule: Rule, alert: Alert) -> int:
-    """Return how often the peak is larger than the threshold by the rule's factor."""
     return max(0, math.floor(math.log(max(alert.peak, 1) / alert.threshold, rule.grown) + 1e-9))

@@ -122,7 +122,6 @@ class Rule:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break the rule."""
         return min((self.threshold, *(least for _, least in self._networks)))
 
     @property
@@ -143,7 +142,6 @@ class Rule:
         return place == (self.side, self.direction, self.counts)
 
     def begins_with(self, row: Row) -> bool:
-        """Return True if what the peers of a row look like may be the beginning of an alert."""
         return not self.patterns or row.get("pattern") in self.patterns
 
     def threshold_for(self, network: Network | None) -> float:

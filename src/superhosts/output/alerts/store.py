@@ -229,7 +229,6 @@ class AlertStore:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Convert what may be wrong in the content of the file into an InputError."""
         with self._errors():
             try:
                 yield
@@ -242,7 +241,6 @@ class AlertStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of SQLite and of the system."""
         with self._lock:
             try:
                 yield
@@ -367,7 +365,6 @@ class AlertDesk(Destination):
         return ""
 
     def close(self) -> None:
-        """Close the receivers, then the file."""
         try:
             for receiver in self._receivers:
                 receiver.close()

@@ -80,7 +80,6 @@ class Sender(ABC):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of an error of the system or of TLS, for people."""
     inner = getattr(error, "reason", None)
     if isinstance(inner, BaseException):
         return reason_of(inner)
@@ -105,7 +104,6 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The address for messages and the status, without secrets."""
         if self.given:
             return self.given
         if not self.netloc:

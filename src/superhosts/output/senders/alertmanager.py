@@ -25,8 +25,6 @@ REPEAT = 60.0  # seconds after which open alerts are sent again, at the latest
 
 
 class Alertmanager(Sender):
-    """Posts alerts to the API of Alertmanager, version 2."""
-
     options: ClassVar[tuple[str, ...]] = ("severity", "resolve-after", *OPTIONS)
 
     def __init__(self, address: Address) -> None:

@@ -257,17 +257,14 @@ class TopApp(App[None]):
 
     @property
     def lost(self) -> str:
-        """Why there is nothing new; empty: the link works."""
         return self.feed.lost or self._error
 
     @property
     def halted(self) -> str:
-        """The same in two words."""
         return self.feed.halted if self.lost else ""
 
     @property
     def note(self) -> str:
-        """The last message about the work behind the feed."""
         return printable(self._messages())
 
     def get_default_screen(self) -> Screen[None]:

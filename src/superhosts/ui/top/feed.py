@@ -166,7 +166,6 @@ class RemoteFeed:
         return found
 
     def _request(self, path: str, content: Json | None = None, timeout: float | None = None) -> Any:
-        """Return an answer; `content` is posted."""
         headers = self._headers("application/json")
         body = None if content is None else json.dumps(content).encode()
         if body is not None:
@@ -202,7 +201,6 @@ class RemoteFeed:
 
     @contextmanager
     def _connected(self, timeout: float) -> Iterator[http.client.HTTPConnection]:
-        """Yield a connection. What breaks it is a LinkError."""
         if self._is_secure:
             context = ssl.create_default_context()
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -285,7 +283,6 @@ class Looker:
         return self._has_skipped and self._clock() - self._asked >= AGAIN
 
     def look(self, wanted: Span | None = None) -> Snapshot:
-        """Return what there is now; `wanted`: another window than the newest."""
         summary = self.feed.summary()
         taken = self._clock()
         newest: Json | None = summary.get("newest")

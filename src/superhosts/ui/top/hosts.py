@@ -187,7 +187,6 @@ def _total(widths: Mapping[str, int]) -> int:
 
 
 def header_line(layout: Layout, order: str) -> Text:
-    """Return the names of the columns; the one that rows are sorted by is marked."""
     line = Text(" " * MARK)
     for place, (name, width) in enumerate(layout.widths.items()):
         title = HOST_COLUMNS[name].short if name == "interval" and layout.is_short else TITLES.get(name, "")
@@ -197,7 +196,6 @@ def header_line(layout: Layout, order: str) -> Text:
 
 
 def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
-    """Return the line of a host. The chosen one is marked, and one with an alert, with or without colours."""
     texts = _cells(row, shows_part=layout.shows_part)
     texts["sites"] = sites_text(row, layout.widths.get("sites"))
     if layout.is_short:

@@ -134,8 +134,6 @@ class Grid(ScrollView, can_focus=True):
 
 
 class Line(Widget):
-    """One line that is drawn for the width that it has."""
-
     DEFAULT_CSS = "Line { height: 1; }"
 
     def __init__(self, draw: Callable[[int], Text], *, id: str | None = None) -> None:
@@ -242,8 +240,6 @@ BACK = ("Esc", "back")
 
 
 class Top(Protocol):
-    """What the screens need of the program."""
-
     feed: Feed
     snapshot: Snapshot | None
     where: Where
@@ -286,7 +282,6 @@ class AskingScreen(Screen[None]):
 
     @property
     def has_failed(self) -> bool:
-        """True if the last question has no answer, and is not being asked again."""
         return bool(self.error) and not self._is_asking
 
     async def _look(self) -> None:

@@ -50,7 +50,6 @@ class Answers:
         self._version = -1
 
     def close(self) -> None:
-        """Answer no more; questions that wait or run are abandoned. Any thread may call it."""
         self._quick.close()
         self._slow.close()
 
@@ -112,7 +111,6 @@ class Answers:
         return await self._answer(self._quick, changed)
 
     async def _question(self, ask: Callable[[], Any]) -> Content:
-        """Ask sketches, which may take long, while few others wait for that."""
         if self._waiting >= MOST_WAITING:
             raise BusyError("many questions are being answered; ask again in a few seconds")
         self._waiting += 1
