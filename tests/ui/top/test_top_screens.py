@@ -491,22 +491,6 @@ def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monk
     drive(app, act)
 
 
-def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "RETRY", 1e6)
-    view = make_view(3)
-    feed = BusyFeed(view)
-    app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
-        await press(pilot, "enter")
-        feed.is_busy = False
-        view.board.put(scene.shown(WINDOWS - 1))  # the same window
-        await ready(pilot, lambda: "3 windows, super host in 3" in "\n".join(lines(app)))
-        assert feed.asked == 2
-
-    drive(app, act)
-
-
 def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 0.1)
     failures = [LinkError("no answer")] * 3
