@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from faults import full_disk
-from superhosts.cli._program import as_function
+from superhosts.cli._declaration import as_function
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Synth
 from superhosts.core.pairs import PacketBatch, PacketBlock
