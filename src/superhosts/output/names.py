@@ -64,11 +64,11 @@ class Annotator:
     def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows with more fields, each made when it is read."""
         if self._names is not None:
-            self._names.expect([network for row in rows if (network := _network(row["host"])) is not None])
+            self._names.expect([network for row in rows if (network := network_of(row["host"])) is not None])
         return _AnnotatedRows(rows, self)
 
     def fields(self, host: Any) -> Row:
-        network = _network(host)
+        network = network_of(host)
         found: Row = dict.fromkeys(self._options.columns)
         if network is None:
             return found
@@ -97,7 +97,7 @@ class _AnnotatedRows(Sequence[Row]):
         return {**row, **self._annotator.fields(row["host"])}
 
 
-def _network(host: Any) -> Network | None:
+def network_of(host: object) -> Network | None:
     """Return the address or prefix of a host; None if hosts are generic keys."""
     try:
         return ipaddress.ip_network(without_port(str(host)), strict=False)

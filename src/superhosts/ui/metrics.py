@@ -128,7 +128,7 @@ def of_merging(durations: Durations) -> Iterator[Metric]:
 
 
 @_reading
-def of_scan(scan: Scan, reasons: Sequence[str]) -> Iterator[Metric]:
+def of_scan(scan: Scan, reasons: Iterable[str]) -> Iterator[Metric]:
     counters = scan.counters
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
     yield _counter("pairs", "Pairs of host and peer, repeats included.", counters.pairs)

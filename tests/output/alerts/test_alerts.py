@@ -125,7 +125,7 @@ def test_a_saturated_host_counts_by_its_lower_bound() -> None:
 
 def test_hosts_that_are_no_addresses() -> None:
     machine = machine_of(prefixes_rule := Rule(prefixes={"10.0.0.0/8": 5}, threshold=1000))
-    assert prefixes_rule.least == 4
+    assert Policy((prefixes_rule,)).least == 4
     events = run(machine, [[row(-7, 1500, family=None), row("name", 1500, family=None)]])
     assert {event["host"] for event in events} == {-7, "name"}
     assert not any(event["act"] for event in events)

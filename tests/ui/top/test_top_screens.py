@@ -16,9 +16,8 @@ from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board, Shown, points_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
-from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.app import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen, TopApp
 from superhosts.ui.top.feed import LinkError, LocalFeed
-from superhosts.ui.top.screens import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen
 from superhosts.ui.view import View
 from ui.top import scene
 from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row

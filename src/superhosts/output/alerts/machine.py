@@ -25,7 +25,8 @@ from superhosts.core.pairs import Network, Window
 from superhosts.core.text import counted, printable
 from superhosts.core.times import clock_time, iso_time
 from superhosts.core.units import SECOND
-from superhosts.output.alerts.rules import KEEP, AllowList, Rule, network_of, peers_named
+from superhosts.output.alerts.rules import KEEP, AllowList, Rule, peers_named
+from superhosts.output.names import network_of
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
 
@@ -245,7 +246,8 @@ class Policy:
 
     @property
     def least(self) -> float:
-        return min((rule.least for rule in self.rules), default=math.inf)
+        """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
+        return KEEP * self.least_threshold
 
 
 class AlertMachine:
@@ -268,7 +270,7 @@ class AlertMachine:
         events: list[Event] = []
         candidates: list[tuple[Alert, Row]] = []
         for rule in self.policy.rules:
-            if rule.holds_at(window.start / SECOND):
+            if rule.hours is None or rule.hours.include(window.start / SECOND):
                 for row in filter(rule.takes, rows):
                     events += self._take_row(rule, row, window, candidates, is_newest=is_newest)
         events += self._open(candidates, window, is_newest=is_newest)
@@ -312,7 +314,7 @@ class AlertMachine:
             return [self._close(known, why)] if known is not None else []
         if known is None:
             alert.threshold = least
-            if peers >= least and rule.begins_with(row):
+            if peers >= least and (not rule.patterns or row.get("pattern") in rule.patterns):
                 candidates.append((alert, row))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):

@@ -312,7 +312,7 @@ def span_of(window: Json) -> Span | None:
 
 # What a screen relies on in an answer, in the form of the answer. A name with ? may be missing, and what stands in a
 # tuple may be null. TEXT is all that is shown as it is.
-Schema = str | list[Any] | dict[str, Any] | tuple[Any]
+Schema = Any
 TEXT, NUMBER, COUNT = "text", "number", "count"
 LARGEST = 1e18  # a number; what is larger, or is none, cannot be drawn
 TEXTS: Schema = ([TEXT],)
