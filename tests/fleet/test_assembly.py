@@ -19,10 +19,10 @@ from superhosts.fleet.filelink import LONGEST, FileReceiver
 from superhosts.fleet.hub import LONGEST_REST, Retries
 from superhosts.fleet.link import Receipt, retry_delay
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Jobs, Patience
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
-from superhosts.fleet.nats.receive import Jobs, NatsReceiver
+from superhosts.fleet.nats.receive import NatsReceiver
 from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
@@ -71,7 +71,7 @@ class Arrival:
 
     def begin(self) -> None:
         self.receiver.begin(self.intake)
-        self.receiver.context.link = self.link
+        self.receiver.assembler.link = self.link
 
     async def take(self, piece: tuple[Chunk, bytes], site: str = "ams") -> None:
         self.number += 1
@@ -82,7 +82,7 @@ class Arrival:
 
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
-        arrivals = self.receiver.arrivals
+        arrivals = self.receiver.assembler
         assert arrivals.assemblies == {}
         assert (arrivals.held_bytes, arrivals.held_pieces.total()) == (0, 0)
         assert list(self.intake.folder.iterdir()) == []
@@ -100,7 +100,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
     async def main() -> None:
         arrival.begin()
         await arrival.take(first)
-        old, removal = arrival.receiver.arrivals.assemblies[path.name], Held()
+        old, removal = arrival.receiver.assembler.assemblies[path.name], Held()
         with system_call("unlink", removal):
             giving_up = asyncio.create_task(arrival.receiver.assembler.give_up(old))
             await removal.reached()
@@ -109,7 +109,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
         await giving_up
         for piece in others:
             await arrival.take(piece)
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert arrival.receiver.counters.corrupt == 0
@@ -124,13 +124,13 @@ def test_who_gives_up_an_old_beginning_twice_does_not_harm_the_new_one(tmp_path:
     async def main() -> None:
         arrival.begin()
         await arrival.take(first)
-        old = arrival.receiver.arrivals.assemblies[path.name]
+        old = arrival.receiver.assembler.assemblies[path.name]
         await arrival.receiver.assembler.give_up(old)
         await arrival.take(first)
         await arrival.receiver.assembler.give_up(old)
         for piece in others:
             await arrival.take(piece)
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert arrival.receiver.counters.abandoned == 1
@@ -155,7 +155,7 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
         await arrival.receiver.expel()
         writing.go_on()
         await taking
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert arrival.intake.calls == []
@@ -168,7 +168,7 @@ def beginning(number: int, size: int) -> tuple[Chunk, bytes]:
 
 
 def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(arrival: Arrival) -> None:
-    arrivals = arrival.receiver.arrivals
+    arrivals = arrival.receiver.assembler
     limit = MAX_LARGE * arrivals.largest
 
     async def main() -> None:
@@ -186,7 +186,7 @@ def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(ar
 
 
 def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival: Arrival) -> None:
-    arrivals = arrival.receiver.arrivals
+    arrivals = arrival.receiver.assembler
     largest = arrivals.largest
 
     async def main() -> None:
@@ -265,7 +265,7 @@ def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arri
                     file.seek(number * STEP)
                     data = file.read(STEP)
                 await arrival.take((Chunk(path.name, number, STEP, path.stat().st_size), data), site)
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     with little_memory(total // 6):
         asyncio.run(main())
@@ -292,35 +292,6 @@ def test_of_a_site_one_job_runs_at_a_time_even_if_the_next_one_has_not_woken_yet
 
     asyncio.run(main())
     assert most == 1
-
-
-def test_sites_and_purposes_do_not_wait_for_each_other_and_nothing_remains_of_a_turn() -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with jobs.turn("hand in", "ams"), jobs.turn("hand in", "fra"), jobs.turn("ask", "ams"):
-            assert len(jobs.turns) == 3
-        assert not jobs.turns
-
-    asyncio.run(main())
-
-
-def test_a_job_that_is_cancelled_while_it_waits_leaves_the_turn_to_the_others() -> None:
-    async def main() -> None:
-        jobs = Jobs()
-
-        async def wait() -> None:
-            async with jobs.turn("hand in", "ams"):
-                pass
-
-        async with jobs.turn("hand in", "ams"):
-            waiting = asyncio.create_task(wait())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.wait({waiting})
-            assert len(jobs.turns) == 1
-        assert not jobs.turns
-
-    asyncio.run(main())
 
 
 MANY = 5000  # a float cannot hold 2 to this power
@@ -367,17 +338,17 @@ def test_a_sketch_that_could_not_be_stored_for_a_day_is_handed_in_again(tmp_path
     async def main() -> None:
         receiver.begin(intake)
         link: object = Heard()
-        receiver.context.link = link  # type: ignore[assignment]
+        receiver.assembler.link = link  # type: ignore[assignment]
         intake.failures = 2
         ((chunk, data),) = pieces(path, path.stat().st_size)
         await receiver.assembler.take(message(1, "superhosts.from.ams.chunk", chunk.headers("0"), data))
-        await receiver.jobs.finish()
-        receiver.arrivals.assemblies[path.name].failures = MANY
+        await receiver.assembler.jobs.finish()
+        receiver.assembler.assemblies[path.name].failures = MANY
         for _ in range(2):
             intake.gate.set()
             clock.now += 60.0
             await receiver.assembler.look_after(clock.now)
-            await receiver.jobs.finish()
+            await receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert len(intake.calls) == 3

@@ -267,7 +267,7 @@ def test_a_missing_bucket_and_wrong_credentials_are_reported(tmp_path: Path, url
     spool, said = make_spool(tmp_path / "spool", "ams"), []
     receiver = receiver_from("s3://nowhere/fleet", said)
     receiver.look(KeepingIntake(tmp_path), STOP)
-    assert said == ["s3://nowhere/fleet: The specified bucket does not exist; retrying until it works"]
+    assert said == ["s3://nowhere/fleet does not work: The specified bucket does not exist; retrying until it does"]
     with pytest.raises(OSError, match="bucket does not exist"):
         sender_to("s3://nowhere/fleet").step(spool)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

@@ -381,7 +381,7 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
         publish(broker, "ams", begun)
         eventually(lambda: receiver.counters.dropped == 60 - assembly.MAX_ARRIVING)
         eventually(lambda: queued(broker) == {CHUNK: assembly.MAX_ARRIVING})
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
+        assert len(receiver.assembler.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
         assert any(f"ams has begun {assembly.MAX_ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
@@ -802,7 +802,7 @@ def test_whatever_comes_the_next_piece_is_taken(
     async def main() -> Heard:
         link: Any = Heard()
         receiver.begin(intake)
-        receiver.context.link = link
+        receiver.assembler.link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
                 chunk, piece = what
@@ -811,8 +811,8 @@ def test_whatever_comes_the_next_piece_is_taken(
                 subject, headers, piece, reply = what
                 await receiver.assembler.take(message(number, subject, headers, piece, reply))
                 await receiver.questions.take(message(number, subject, headers, piece, reply or "_R_.x"))
-        await receiver.jobs.finish()
-        assert len(receiver.arrivals.assemblies) <= 2 * assembly.MAX_ARRIVING
+        await receiver.assembler.jobs.finish()
+        assert len(receiver.assembler.assemblies) <= 2 * assembly.MAX_ARRIVING
         return link
 
     link = asyncio.run(main())

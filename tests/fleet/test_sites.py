@@ -29,7 +29,7 @@ from superhosts.core.units import SECOND
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import EARLIEST, WIRE, PeerInfo, Spooled, edge_mismatch, hub_mismatch, own_info
+from superhosts.fleet.nats.messages import EARLIEST, WIRE, PeerInfo, Spooled, mismatch, own_info
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
@@ -61,22 +61,20 @@ def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, st
     assert told.notice.isprintable()
     assert told.sent is None or 0 <= told.sent < 10**19
     assert all(0 <= number < 10**18 for number in told.spool or ())
-    assert edge_mismatch(told.wire, "ams") == "" or told.wire[0] != WIRE[0]
+    assert mismatch(told.wire, "this hub", "the edge of ams") == "" or told.wire[0] != WIRE[0]
 
 
 def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
     telling = own_info(Spooled(3, 1 << 40), "a notice")
     assert PeerInfo.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
     assert PeerInfo.parse(None) == PeerInfo.parse({}) == PeerInfo(EARLIEST)
-    assert edge_mismatch(EARLIEST, "ams") == edge_mismatch((WIRE[0], 999), "ams") == hub_mismatch(EARLIEST) == ""
+    assert mismatch(EARLIEST, "this hub", "x") == mismatch((WIRE[0], 999), "this hub", "x") == ""
 
 
 def test_who_is_older_is_to_be_upgraded() -> None:
     newer, older = (WIRE[0] + 1, 0), (WIRE[0] - 1, 0)
-    assert edge_mismatch(newer, "fra").endswith("upgrade this hub")
-    assert edge_mismatch(older, "fra").endswith("upgrade the edge of fra")
-    assert hub_mismatch(newer).endswith("upgrade this edge")
-    assert hub_mismatch(older).endswith("upgrade the hub")
+    assert mismatch(newer, "this hub", "the edge of fra").endswith("upgrade this hub")
+    assert mismatch(older, "this hub", "the edge of fra").endswith("upgrade the edge of fra")
 
 
 def test_a_clock_that_is_wrong_is_named_once_and_when_it_is_right_again(clock: FakeTime) -> None:
@@ -165,7 +163,7 @@ def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker
         eventually(lambda: receiver.counters.connects)
         with running(NatsSender(options, "ams", said.append, ask_every=600.0).run, spool):
             eventually(lambda: not spool.waiting())
-        eventually(lambda: receiver.context.roster.status()["ams"]["spool_sketches"] == 0)
+        eventually(lambda: receiver.assembler.roster.status()["ams"]["spool_sketches"] == 0)
     assert said == []
 
 
@@ -174,7 +172,7 @@ def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker)
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
     intake.gate.clear()
     receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
-    roster, options = receiver.context.roster, NatsOptions(broker.options.url, timing=QUICK)
+    roster, options = receiver.assembler.roster, NatsOptions(broker.options.url, timing=QUICK)
     spool = make_spool(tmp_path / "spool", "ams")
     kept = noise(spool.folder, "ams", 0, 5000)
     sender = NatsSender(options, "ams", said.append, ask_every=0.2)
@@ -230,7 +228,7 @@ def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_u
         "NOT TAKEN from fra: the edge of fra speaks version 0.9 of the link, this hub 1.1: upgrade the edge of fra; "
         "its sketches wait there",
     ]
-    assert receiver.context.roster.status()["fra"]["mismatch"] == ""
+    assert receiver.assembler.roster.status()["fra"]["mismatch"] == ""
 
 
 @contextmanager

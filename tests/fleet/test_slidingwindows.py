@@ -170,8 +170,7 @@ def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
     sliding: Any = node.hub._sliding
     number = GRID.number_of_window(window_name(window(0))) + 100
     name, folder = window_name(GRID.window(number)), tmp_path / "state" / "sliding"
-    sliding._ledgers.get(name).issuing = Issue(1)
-    sliding._ledgers.write(name)
+    sliding._change(name, issuing=Issue(1))
     (folder / f"{name}.jsonl").write_text("{")
     again = make_node(tmp_path)
     sliding = again.hub._sliding
@@ -558,14 +557,14 @@ def test_an_upstream_hub_gets_panes_and_makes_the_same_windows(tmp_path: Path):
 
 def test_the_union_of_a_window_is_bit_for_bit_that_of_one_scan(tmp_path: Path):
     node = make_node(tmp_path)
-    unions: Any = node.hub._sliding._unions  # type: ignore[union-attr]
-    real, made = unions.make, []
+    sliding: Any = node.hub._sliding
+    real, made = sliding._union, []
 
     def make(found: Any) -> Sketch:
         made.append(real(found))
         return made[-1]
 
-    unions.make = make
+    sliding._union = make
     for number in range(COUNT):
         send(node, number)
         node.hub.step()

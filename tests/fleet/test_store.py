@@ -22,7 +22,6 @@ from hubs import SITES, FakeTime, Node, three, union_of
 from places import REPRO
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.fleet.hub import LONGEST_REST
@@ -31,7 +30,6 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
-from superhosts.fleet.union import UnionBuilder
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -485,11 +483,9 @@ def test_a_union_has_the_names_of_all_sites(tmp_path: Path) -> None:
         paths = {site: tmp_path / f"{site}.cube" for site in ("ams", "fra")}
         for number, (site, path) in enumerate(paths.items()):
             save(site, 1000 * number, path, keys)
-        builder = UnionBuilder(None, lambda stored: None)
-        builder.begin(window_name(window(0)))
+        union = Sketch()
         for path in paths.values():
-            builder.add(path)
-        union = builder.take()
+            union.merge_file(path)
         found = union.super_hosts(1000)
         assert [row.host for row in found] == [host]
         assert abs(int(found.peers[0]) - 3000) < 400

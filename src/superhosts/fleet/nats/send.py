@@ -25,9 +25,9 @@ from nats.aio.msg import Msg
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.fleet.link import RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.link import RESEND, LinkStatus, Receipt, Say, retry_delay
 from superhosts.fleet.names import check_site
-from superhosts.fleet.nats.connection import Link, LinkDownError, LinkStatus, connect, keep_connected, race
+from superhosts.fleet.nats.connection import Link, LinkDownError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import (
     CHUNK,
@@ -36,9 +36,8 @@ from superhosts.fleet.nats.messages import (
     Chunk,
     PeerInfo,
     Spooled,
-    decode_receipt,
     decode_receipts,
-    hub_mismatch,
+    mismatch,
     own_info,
 )
 from superhosts.fleet.sites import WRONG
@@ -161,7 +160,7 @@ class NatsSender:
         self._options = options
         self._say = say
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
-        self._status = LinkStatus(options, say, self.counters)
+        self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._progress: dict[str, _Progress] = {}
         self._hub = _Hub(say, self.counters)
 
@@ -210,7 +209,7 @@ class _Session:
         """Send and ask until the connection ends or the edge stops."""
         async with connect(self._options, f"_INBOX.{self._site}", self._complain) as link:
             self._counters.connects += 1
-            await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._receipt)
+            await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._take_receipts)
             await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
             with contextlib.suppress(nats.errors.Error, OSError):
                 await self._tell_last(link)
@@ -353,19 +352,14 @@ class _Session:
                 answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
-            self._look_at_hub(PeerInfo.parse(answer.headers), telling.sent or 0)
-            for receipt in decode_receipts(answer.data):
-                await self._settle(receipt)
+            hub = PeerInfo.parse(answer.headers)
+            if why := mismatch(hub.wire, "this edge", "the hub"):
+                raise LinkDownError(why)
+            self._hub.look(hub, telling.sent or 0, time.time_ns())
+            await self._take_receipts(answer)
 
-    def _look_at_hub(self, hub: PeerInfo, asked: int) -> None:
-        """Note what the hub tells about itself. Raises LinkDownError if it cannot work with this edge."""
-        if why := hub_mismatch(hub.wire):
-            raise LinkDownError(why)
-        self._hub.look(hub, asked, time.time_ns())
-
-    async def _receipt(self, message: Msg) -> None:
-        receipt = decode_receipt(message.data)
-        if receipt is not None:
+    async def _take_receipts(self, message: Msg) -> None:
+        for receipt in decode_receipts(message.data):
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
