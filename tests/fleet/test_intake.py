@@ -28,6 +28,7 @@ from superhosts.fleet.intake import RECOUNT, Intake, SiteLimits
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.names import SketchId, parse_window_name
 from superhosts.fleet.nats import messages
+from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import (
     Chunk,
     decode_names,
@@ -36,7 +37,7 @@ from superhosts.fleet.nats.messages import (
     encode_receipts,
     site_of,
 )
-from superhosts.fleet.nats.receive import ReceiverContext
+from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.sites import LINES_PER_MINUTE, MINUTE, SiteLog
 from superhosts.fleet.spool import Spool
 
@@ -276,8 +277,8 @@ def test_left_out_lines_are_counted_though_no_thread_could_be_started_for_a_whil
 
 
 def log_of_reception(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:
-    reception = ReceiverContext(said.append, lambda: None, clock.source.steady)
-    return lambda number: reception.say("ams", "kind", f"line {number}")
+    receiver = NatsReceiver(NatsOptions("nats://hub"), said.append, clock=clock.source.steady)
+    return lambda number: receiver.assembler.say("ams", "kind", f"line {number}")
 
 
 def log_of_intake(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:

@@ -284,7 +284,7 @@ def test_the_hub_says_something_to_a_site_and_its_edge_says_it_once(tmp_path: Pa
     said: list[str] = []
     sender = NatsSender(NatsOptions(broker.options.url, timing=QUICK), "ams", said.append)
     for notice in ("a", "a", "b", "", "b"):
-        sender._hub.look(own_info(notice=notice), 0, 0)
+        sender.look_at_hub(own_info(notice=notice), 0, 0)
     assert [line for line in said if "hub says" in line] == ["the hub says: a", "the hub says: b", "the hub says: b"]
 
 

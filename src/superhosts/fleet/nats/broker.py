@@ -24,13 +24,12 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
-from superhosts.fleet.link import Say
+from superhosts.fleet.link import Say, retry_delay
 from superhosts.fleet.nats.connection import LinkDownError, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing, format_address, local_host
 from superhosts.fleet.nats.enrolment import (
@@ -140,19 +139,10 @@ class Broker:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
-        tls = self._tls
-        if tls is None:
-            return NatsOptions(url, nkey=hub_key(self.folder)[0], timing=self._timing)
+        cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        return NatsOptions(
-            url,
-            nkey=hub_key(self.folder)[0],
-            tls_ca=tls.cert,
-            tls_cert=tls.cert,
-            tls_key=tls.key,
-            pinned=True,
-            timing=self._timing,
-        )
+        tls = {"tls_ca": cert, "tls_cert": cert, "tls_key": key}
+        return NatsOptions(url, nkey=hub_key(self.folder)[0], **tls, pinned=cert is not None, timing=self._timing)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
@@ -176,9 +166,16 @@ class Broker:
         self._ready.clear()
         self._failure = None
         private_folder(self.folder)
-        self._take_folder()
+        self._lock = open_private(self.folder / ".lock")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
         end_leftover(self._pid, self._config, self._say)
-        self._drop_old_queue()
+        queue = self.folder / "store" / "jetstream" / "$G"
+        if queue.exists():  # of a release without accounts
+            shutil.rmtree(queue, ignore_errors=True)
+            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
         self._port = self._port or free_port(self._host)
         self._write_config()
         self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
@@ -186,13 +183,6 @@ class Broker:
         while not self._ready.wait(POLL):
             if self._failure is not None:
                 raise self._failure
-
-    def _drop_old_queue(self) -> None:
-        """Remove the queue of a release without accounts."""
-        queue = self.folder / "store" / "jetstream" / "$G"
-        if queue.exists():
-            shutil.rmtree(queue, ignore_errors=True)
-            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
         self._stop.set()
@@ -250,14 +240,12 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _keep(self, binary: Path) -> None:
         """Start the server, and restart it when it crashes. The kernel ends it when this thread ends."""
-        pause = 0.2
+        attempts = 1
         try:
             while not self._stop.is_set():
                 started = time.monotonic()
@@ -272,8 +260,8 @@ class Broker:
                     self._say(f"{error}; retrying")
                 if self._stop.is_set():
                     return
-                pause = 0.2 if time.monotonic() - started > 10 else min(pause * 2, 5.0)
-                self._stop.wait(pause)
+                attempts = 1 if time.monotonic() - started > 10 else attempts + 1
+                self._stop.wait(retry_delay(attempts, 0.2, 5.0))
                 self.counters.restarts += 1
         finally:
             self._end()
@@ -305,13 +293,8 @@ class Broker:
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
-                self._say(
-                    Notice(
-                        f"the embedded broker has ended unexpectedly (status {status}): restarting it",
-                        "broker-restarts",
-                        WARNING,
-                    )
-                )
+                text = f"the embedded broker has ended unexpectedly (status {status}): restarting it"
+                self._say(Notice(text, "broker-restarts", WARNING))
                 return
             if (now := _stamp(self.folder / SITES)) != self._seen or time.time() >= self._expiry:
                 try:
@@ -390,13 +373,6 @@ class Broker:
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
         self._expiry = min((each.until for each in outgoing.values()), default=math.inf)
-
-    def _take_folder(self) -> None:
-        self._lock = open_private(self.folder / ".lock")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
