@@ -45,7 +45,9 @@ from cases import update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import format_size, parse_count
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
+from superhosts.detectors.plan.choice import best_sizes
+from superhosts.detectors.plan.population import counted_population
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import ThresholdWarning
 from superhosts.lab.sheet import Note, caption, draw, series_look
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cases import THETA, update_in_batches
 from harness import HERE, Report, timed
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.plan import zero_limit
+from superhosts.detectors.formulas import zero_limit
 from superhosts.sketch.sketch import Sketch, load
 from superhosts.sources.synthetic.traffic import Traffic, window_flows
 

@@ -23,8 +23,7 @@ TOOLS = {
     "detectors/engines/base.py",
     "core/device.py",
     "core/pairs.py",
-    "detectors/plan/formulas.py",
-    "detectors/plan/population.py",
+    "detectors/formulas.py",
     "core/profile.py",
 }
 TRACE = """

@@ -3,7 +3,7 @@
 A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
 that a second process compiles none of them again.
 
-    python tests/warming.py inputs detectors    # run these shares in this process
+    python tests/warming.py tables detectors    # run these shares in this process
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cube.fill import fill
+    from superhosts.detectors.cbaa import join
     from superhosts.jit.cache import is_cold
     from superhosts.lab.rivals.rgs import write
+    from superhosts.sources.tables.jsonlines import walk_json
+    from superhosts.sources.walk import walk_pcap
 
     tests = str(Path(__file__).parent)
-    commands = [[__file__, "rivals"]] if rivals and is_cold(write) else []
-    if is_cold(fill):
-        commands += [[__file__, "inputs"], [__file__, "detectors"]]
+    probes = {"captures": walk_pcap, "tables": walk_json, "detectors": join, **({"rivals": write} if rivals else {})}
+    commands = [[__file__, share] for share, probe in probes.items() if is_cold(probe)]
+    if commands:
         commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
     silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
     started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
@@ -347,8 +349,13 @@ def _read_details(path: Path) -> None:
     assert sum(sum(map(len, block)) for block in source.blocks())
 
 
-def _inputs(folder: Path) -> Iterator[Step]:
-    for make in (texts, captures, exports, tables):
+def _captures(folder: Path) -> Iterator[Step]:
+    yield from captures(folder)
+    yield from commands(folder / "commands")
+
+
+def _tables(folder: Path) -> Iterator[Step]:
+    for make in (texts, exports, tables):
         (folder / make.__name__).mkdir()
         yield from make(folder / make.__name__)
     yield from rows()
@@ -357,7 +364,6 @@ def _inputs(folder: Path) -> Iterator[Step]:
 def _detectors(folder: Path) -> Iterator[Step]:
     from superhosts.sketch.sketch import DETECTORS
 
-    yield from commands(folder / "commands")
     yield from detectors(folder, DETECTORS)
     yield partial(use, "cube", folder, exact=False)
     yield from keyed(folder)
@@ -374,9 +380,11 @@ def _rivals(folder: Path) -> Iterator[Step]:
     yield run("bench", *made, "--memory", "2MiB")
 
 
-# What each process compiles. The first two take about the same time; `texts` is a part of the first.
+# What each process compiles. The first needs no package of the tests, so `make` runs it while pip installs them; the
+# next two compile what it leaves and take about the same time. `texts` is a part of the second.
 SHARES: dict[str, Callable[[Path], Iterator[Step]]] = {
-    "inputs": _inputs,
+    "captures": _captures,
+    "tables": _tables,
     "detectors": _detectors,
     "rivals": _rivals,
     "texts": texts,

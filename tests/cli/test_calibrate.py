@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from superhosts.cli import app
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
+from superhosts.detectors.plan.choice import best_sizes
+from superhosts.detectors.plan.population import counted_population
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import OutputError
 from superhosts.lab.calibrate import Calibration, Trial, prediction_for, sizes_around
 from superhosts.lab.scores import Score, Truth, score

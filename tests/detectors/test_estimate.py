@@ -20,7 +20,7 @@ from superhosts.detectors.estimate import (
     measure,
     saturation_of,
 )
-from superhosts.detectors.plan import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
+from superhosts.detectors.formulas import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
 
 
 def evidence(zeros: list[list[int]], common: list[int], fills: list[list[float]] | None = None) -> Evidence:
@@ -181,9 +181,9 @@ def test_hot_columns_lose_no_host_of_the_threshold():
     assert limit == naive.zero_limit(rows, theta)
     assert (np.array(zeros) > limit).mean() < 0.00135 + 5 * math.sqrt(0.00135 / times)
     look = prefix_test(12, theta)
-    assert look.words * 64 <= rows
-    ones = [len(np.unique(r[r < look.words * 64])) for r in (rng.integers(0, rows, theta) for _ in range(500))]
-    assert min(ones) >= look.ones > 0
+    assert look[0] * 64 <= rows
+    ones = [len(np.unique(r[r < look[0] * 64])) for r in (rng.integers(0, rows, theta) for _ in range(500))]
+    assert min(ones) >= look[1] > 0
 
 
 def test_formulas_of_the_documents():

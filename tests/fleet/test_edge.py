@@ -384,7 +384,8 @@ def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, wit
     destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
     with Destinations([destination]) as destinations:
         Edge(scan, spool, position, print, rows=LocalRows(destinations, print) if with_rows else None).run()
-    plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), settings.of_panes)}
+    panes = Settings(window="1m", site="ams", **common)  # type: ignore[arg-type]
+    plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), panes)}
     spooled = [sh.load(tmp_path / name) for name in spool.waiting()]
     assert {each.window: each.entries for each in spooled} == plain
     assert position.frontier == max(window.end for window in plain)

@@ -33,6 +33,6 @@ def test_texts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", ["inputs", "detectors"])
+@pytest.mark.parametrize("share", ["captures", "tables", "detectors"])
 def test_everything(share: str) -> None:
     run_warm(share)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from superhosts.core.pairs import array_to_numbers, numbers_to_array
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
-from superhosts.lab.experiment import Outcome, Panel, averages, make_row
+from superhosts.lab.experiment import Panel, averages
 from superhosts.lab.rivals import RIVALS
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
 
@@ -90,21 +92,19 @@ def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
         panel.update(hosts[start : start + 300], peers[start : start + 300])
     alone = dense_cube(geometry=TINY, device="cpu")
     alone.update(hosts, peers)
-    one, two = panel.outcomes(300)
+    (one, _), (two, estimates) = panel.judge(300, "noon", 1 << 20)
     assert np.array_equal(panel.detectors["one"].arrays()["bits"], alone.bits)
-    assert two.score == Score(3, 0, 0, 0)
-    assert two.estimates.mean_error == 0
-    assert two.estimates.coverage == 1
-    assert one.score == score(alone.super_hosts(300), Truth.of(panel), 300)
-    assert one.pairs == len(hosts)
-    assert one.update_seconds > 0
-    assert one.restore_seconds > 0
-    assert one.memory == alone.memory
+    assert (two.true, two.missed, two.false, two.phantoms, two.error, two.coverage) == (3, 0, 0, 0, 0, 1)
+    assert len(estimates.true) == 3
+    counts = one.true, one.missed, one.false, one.phantoms
+    assert counts == score(alone.super_hosts(300), Truth.of(panel), 300)
+    assert (one.window, one.memory_given, one.memory, one.flows) == ("noon", 1 << 20, alone.memory, len(hosts))
+    assert min(one.update_rate, one.restore_ms) > 0
     assert 0 < one.wire < one.memory
     panel.clear()
     assert panel.pairs == 0
     assert panel.seconds == {"one": 0.0, "two": 0.0}
-    assert [outcome.score for outcome in panel.outcomes(300)] == [Score(0, 0, 0, 0)] * 2
+    assert [(row.true, row.false, row.flows) for row, _ in panel.judge(300, "later")] == [(0, 0, 0)] * 2
 
 
 def test_means_over_windows():
@@ -113,7 +113,7 @@ def test_means_over_windows():
     rows = []
     for number in range(2):
         panel.update(hosts[: len(hosts) - 400 * number], peers[: len(hosts) - 400 * number])
-        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(300)]
+        rows += [each.row for each in panel.judge(300, str(number))]
         panel.clear()
     exact, cube = averages(rows)
     assert (exact.detector, exact.windows, exact.true, exact.ftr, exact.ftr_error) == ("exact", 2, 3.0, 0.0, 0.0)
@@ -137,7 +137,7 @@ def test_means_leave_out_windows_without_super_hosts():
     rows = []
     for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
         panel.update(hosts, peers)
-        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(least)]
+        rows += [each.row for each in panel.judge(least, str(number))]
         panel.clear()
     assert [row.true for row in rows] == [3, 0, 20]
     first, empty, last = rows
@@ -152,9 +152,10 @@ def test_means_leave_out_windows_without_super_hosts():
 
 
 def test_hosts_reported_where_there_are_none_are_counted_all_the_same():
-    outcome = Outcome("one", Score(0, 0, 7, 2), ask_all(Exact(), truth_of({}), 10), 1, 1.0, 1.0, 1, 1)
-    rows = [make_row("0", outcome), make_row("1", outcome._replace(score=Score(2, 0, 5, 0)))]
-    assert [row.false for row in rows] == [7, 5]
+    panel = Panel({"cube": lambda: dense_cube(geometry=TINY, device="cpu")})
+    panel.update(*small_window())
+    empty, full = (each.row for least in (5000, 300) for each in panel.judge(least, "noon"))
+    rows = [replace(empty, false=7), replace(full, false=5)]
     assert averages(rows)[0].unrated_false == 7
 
 

@@ -17,10 +17,10 @@ import pytest
 import superhosts as sh
 from livescans import EXACT, Clock, Pipes, Start, some
 from superhosts.core.pairs import Window
-from superhosts.core.results import SuperHosts
+from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.errors import UsageError
 from superhosts.jit.pool import Reuse
-from superhosts.pipeline.builder import WindowBuilder, WindowResult
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import MOST_PANES, Settings
 from superhosts.pipeline.sliding import MOST_KEPT, PaneQueue, SlidingPanes
@@ -344,14 +344,14 @@ def test_a_scan_that_has_ended_keeps_no_panes(tmp_path: Path) -> None:
 
 def fails_in(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search of one window fail."""
-    search, calls = WindowBuilder.search, iter(range(1, 100))
+    search, calls = Selection.search, iter(range(1, 100))
 
-    def failing(self: WindowBuilder, sketch: Sketch) -> tuple[SuperHosts, int]:
+    def failing(self: Selection, searched: Searchable) -> tuple[SuperHosts, int]:
         if next(calls) == number:
             raise UsageError("no luck")
-        return search(self, sketch)
+        return search(self, searched)
 
-    monkeypatch.setattr(WindowBuilder, "search", failing)
+    monkeypatch.setattr(Selection, "search", failing)
 
 
 def threads_of_windows() -> list[threading.Thread]:
@@ -475,6 +475,5 @@ def test_memory_and_panes() -> None:
     assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 16)
     # Panes have, or had, pairs that wait for half as much memory again.
     assert sliding.most_memory - plain.most_memory == (10 * 3 // 2 + 5) * len(plain.parts) * plain.cube_memory
-    assert sliding.of_panes == Settings(window="30s")
     assert "slide" not in plain.fingerprint
     assert sliding.fingerprint["slide"] == "30s"

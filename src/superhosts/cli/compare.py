@@ -24,12 +24,11 @@ from superhosts.lab.compare import FAMILIES, SharedSettings, choose, comparing_r
 from superhosts.lab.experiment import (
     COLUMNS,
     Contestant,
+    Judged,
     Makers,
-    Outcome,
     Panels,
     Row,
     averages,
-    make_row,
     on_inputs,
     on_synthetic,
     why_nothing,
@@ -98,37 +97,33 @@ class Contest:
         """Run one round, write the rows of each window and yield them."""
         self._rounds += 1
         run: Scan | None = None
-        found: Iterator[tuple[str, list[Outcome]]]
+        found: Iterator[list[Judged]]
+        given = None if memory is None else parse_size(memory)
         progress: Progress
         if self.traffic is None:
             progress = reading = ScanProgress()
             run, panels = self._scan(makers, reading)
             reading.of(run)
-            found = on_inputs(run, panels, self.threshold)
+            found = on_inputs(run, panels, self.threshold, given)
         else:
             words = f"windows of {counted(self.traffic.flows, 'flow')}"
             progress = Progress(words + (f", {memory}" if memory else ""), self.traffic.windows)
-            found = on_synthetic(self.traffic, makers, self.threshold, progress.update)
-        given, windows = None if memory is None else parse_size(memory), 0
+            found = on_synthetic(self.traffic, makers, self.threshold, given, progress.update)
+        windows = 0
         with progress:
-            for time, outcomes in found:
-                some = [make_row(time, outcome, given) for outcome in outcomes]
+            for judged in found:
                 with progress.paused():
-                    destinations.write(Report(rows=[asdict(row) for row in some]))
-                self._keep(outcomes)
+                    destinations.write(Report(rows=[asdict(each.row) for each in judged]))
+                if self.options.figures is not None and len(self.options.memory) < 2:  # Figures show one memory's.
+                    for row, estimates in judged:
+                        self.estimates[row.detector].append(estimates)
                 windows += 1
-                yield some
+                yield [each.row for each in judged]
         if run is not None and self._rounds == 1:
             summarise(run.counters)
             warn_of_wrong_inner(run.counters)
             if not windows:
                 say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
-
-    def _keep(self, outcomes: list[Outcome]) -> None:
-        """Keep the estimates for figures, which show those of one memory."""
-        if self.options.figures is not None and len(self.options.memory) < 2:
-            for outcome in outcomes:
-                self.estimates[outcome.detector].append(outcome.estimates)
 
     def _scan(self, makers: Makers[Contestant], progress: ScanProgress) -> tuple[Scan, Panels[Contestant]]:
         def on_error(error: SuperhostsError) -> None:

@@ -72,7 +72,6 @@ def simulated() -> bool:
 
 
 def cuda_driver() -> Any:
-    """Return NVIDIA's driver library, or None if it is not installed."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -109,7 +108,6 @@ for _known in (cuda_problem, gpu_count):
 
 @cache
 def import_cuda() -> Any:
-    """Import numba.cuda once, with the adjustments that it needs here."""
     import numba
     import numpy as np
 

@@ -51,7 +51,6 @@ def refuse(value: Any, place: str, rule: str) -> FieldError:
 
 
 def _quoted(value: Any) -> str:
-    """Describe a value briefly, however large it is."""
     if isinstance(value, list):
         return f"a list of {len(value):,}"
     if isinstance(value, dict):
@@ -100,7 +99,6 @@ def text(pattern: str, rule: str) -> Check:
 
 
 def name(value: Any, place: str) -> Any:
-    """Check the name of a site (`NAME_RULE`)."""
     if not isinstance(value, str) or not is_name(value):
         raise refuse(value, place, f"a name: {NAME_RULE}")
     return value

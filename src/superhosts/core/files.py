@@ -79,7 +79,6 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Convert an OSError into an OutputError that names the file."""
     try:
         yield
     except OSError as error:
@@ -124,7 +123,6 @@ def sync(handle: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         sync(handle)
@@ -184,12 +182,10 @@ def make_private(path: Path) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Return True if other users of this machine have any access to a folder."""
     return bool(folder.stat().st_mode & 0o007)
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Return True if a path is a folder, and not a link to one."""
     return stat.S_ISDIR(path.lstat().st_mode)
 
 
@@ -274,7 +270,6 @@ def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool =
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Replace a file of JSON Lines atomically and durably."""
     _write_lines(path, map(json.dumps, rows), durable=True)
 
 
@@ -305,12 +300,6 @@ def parse_json(path: Path) -> Any:
         return json.loads(_read_plain(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def check_plain(path: Path) -> None:
-    """Raise ValueError if a path is not a plain file: opening or reading anything else could block."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: not a plain file")
 
 
 def _read_plain(path: Path) -> bytes:

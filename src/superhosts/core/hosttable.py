@@ -21,8 +21,6 @@ Row = Mapping[str, Any]
 
 
 class HostColumn(NamedTuple):
-    """One column."""
-
     title: str
     write: Callable[[Row], str]
     is_number: bool = False  # aligned to the right
@@ -68,7 +66,6 @@ HOST_COLUMNS = {
 
 
 def text_table(title: str, rows: Sequence[Any], total: int, window: Window | None) -> str:
-    """Return a result as text: <SuperHosts: 12 hosts> and its first `rows`."""
     lines = [f"<{_heading(title, total, window)}>"]
     if rows:
         columns, cells = _cells(rows)
@@ -86,7 +83,6 @@ def text_table(title: str, rows: Sequence[Any], total: int, window: Window | Non
 
 
 def html_table(title: str, rows: Sequence[Any], total: int, window: Window | None) -> str:
-    """Return a result as a table in HTML with its first `rows`."""
     columns, cells = _cells(rows)
     head = "".join(f"<th>{escape(column.short or column.title)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)

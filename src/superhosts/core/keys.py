@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.files import check_plain, make_folder, sync, sync_folder, write_private
+from superhosts.core.files import make_folder, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.errors import OutputError, UsageError
 
@@ -136,7 +136,6 @@ def write_key(path: Path, *, replace: bool = False) -> bytes:
 
 
 def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | None:
-    """Return the key of a file, or of the environment; None if neither is given."""
     if path is not None:
         if str(path) == PUBLIC:
             return ChosenKey(DEFAULT_KEY, PUBLIC)
@@ -150,12 +149,8 @@ def _find_own() -> ChosenKey | None:
     if path is None or not os.path.lexists(path):
         return None
     place = f"your own key {path}"
-    try:
-        check_plain(path)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{place}: cannot be read: it is not a plain file") from None
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113  these do not raise
+        raise UsageError(f"{place}: cannot be read: it is not a plain file")
     return ChosenKey(_read(path, place), path)
 
 

@@ -27,13 +27,11 @@ class Notice(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, text: str, event: str, level: str = INFO, /, **fields: Any) -> Self:
-        """Return a text with its event."""
         made = super().__new__(cls, text)
         made.event, made.level, made.fields = event, level, fields
         return made
 
     def after(self, prefix: str) -> Notice:
-        """Return the same notice behind a prefix."""
         return Notice(f"{prefix}{self}", self.event, self.level, **self.fields)
 
 
@@ -43,7 +41,6 @@ def as_warning(text: str) -> Notice:
 
 
 def text_line(text: str) -> str:
-    """Return a line for people; characters that cannot be shown are escaped."""
     return printable(text, most=LONGEST)
 
 

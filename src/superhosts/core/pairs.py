@@ -266,11 +266,13 @@ class HostFormat(NamedTuple):
     def to_host(self, number: int) -> Host:
         """Convert an integer to an address, to a prefix if hosts are prefixes, or to a generic key."""
         if self.family == KEYS:
-            return _signed(number) if self.prefix == 64 else shown_hash(number)
+            return number - (number >> 63 << 64) if self.prefix == 64 else shown_hash(number)
         if self.port:
-            return _with_port(self.without_port.to_host(self.address(number)), number & MOST_PORTS)
+            host, port = self.without_port.to_host(self.address(number)), number & MOST_PORTS
+            return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
         if self.family == 4:
-            return ipaddress.IPv4Address(number) if self.prefix == 32 else _ipv4_prefix(number, self.prefix)
+            full = self.prefix == 32
+            return ipaddress.IPv4Address(number) if full else ipaddress.IPv4Network((number, self.prefix), strict=False)
         if self.key_bits == 64:
             number <<= 64
         if self.prefix == 128:
@@ -335,11 +337,6 @@ def shown_hash(number: int) -> str:
     return f"#{number:032x}"
 
 
-def _signed(number: int) -> int:
-    """Return the integer whose two's complement of 64 bits this is."""
-    return number - (number >> 63 << 64)
-
-
 def _whole_key(host: Any) -> int:
     """Return the two's complement of an integer key, which may be given as text."""
     if isinstance(host, str) and re.fullmatch("[+-]?[0-9]{1,20}", host, re.ASCII):
@@ -359,10 +356,6 @@ def _unmapped(network: Network) -> Network:
     )
 
 
-def _with_port(host: Host, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-
-
 def _split_port(text: str) -> tuple[str, int]:
     """Return the address or prefix and the port of a host such as 10.1.2.3:443 or [2001:db8::/64]:443."""
     address, _, port = text.rpartition(":")
@@ -372,13 +365,8 @@ def _split_port(text: str) -> tuple[str, int]:
 
 
 def without_port(host: str) -> str:
-    """Return the address or prefix of a host that may have a port."""
     has_port = host.startswith("[") or (host.count(":") == 1)
     return _split_port(host)[0] if has_port else host
-
-
-def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:
-    return ipaddress.IPv4Network((number, bits), strict=False)
 
 
 def format_for(key_bits: int) -> HostFormat:
@@ -394,7 +382,6 @@ def check_width(key_bits: int, name: str = "key_bits=") -> None:
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
-    """Return integers of hosts as the array that detectors take for hosts of this width."""
     if key_bits == 128:
         halves = [(number >> 64, number & MASK64) for number in numbers]
         return np.array(halves, np.uint64).reshape(len(numbers), 2)

@@ -227,10 +227,6 @@ class OutsideSample:
         ends = zip(_leading(src[outside]), _leading(dst[outside]), strict=True)
         self._packets.update((packets.family, each) for pair in ends for each in set(pair))
 
-    def seen(self, family: int, address: int) -> int:
-        """Return how many packets of the sample have an end in the prefix of an address."""
-        return self._packets[family, address >> (16 if family == 4 else 80)]
-
     def most_seen(self) -> list[str]:
         """Return the prefixes that most of the packets have, most first. Those of special addresses are nobody's."""
         ordered = sorted(self._packets.items(), key=lambda item: (-item[1], item[0]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
@@ -59,12 +60,11 @@ class Origin(NamedTuple):
     detector: str = ""
 
 
-def _import_arrow() -> Any:
+def _import(module: str, name: str) -> Any:
     try:
-        import pyarrow
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("Arrow output", "tables") from error
-    return pyarrow
+        raise MissingExtraError(f"{name} output", "tables") from error
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
@@ -72,7 +72,7 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
 
     Those of host rows have fixed types; the types of other tables follow their values.
     """
-    pa = _import_arrow()
+    pa = _import("pyarrow", "Arrow")
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
@@ -271,7 +271,6 @@ class SuperHosts:
 
     @property
     def unnamed(self) -> int:
-        """Hosts that are shown as a hash, because their names were forgotten; 0 unless hosts are text."""
         rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
         return sum(not origin.format.knows(number) for number, origin in rows)
 
@@ -375,7 +374,6 @@ class SuperHosts:
         return rows
 
     def _columns(self) -> list[NDArray[Any]]:
-        """Return the columns in the order of the constructor's arguments."""
         return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
 
     def _take(self, order: NDArray[np.intp]) -> None:
@@ -404,7 +402,7 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        pa = _import_arrow()
+        pa = _import("pyarrow", "Arrow")
         moment = pa.timestamp("ns", "UTC")
         which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
 
@@ -441,18 +439,11 @@ class SuperHosts:
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingExtraError("Polars output", "tables") from error
-        return pl.from_arrow(self.to_arrow())
+        return _import("polars", "Polars").from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError("pandas output", "tables") from error
+        pandas = _import("pandas", "pandas")
         nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
         return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 
@@ -473,7 +464,6 @@ def _as_datetime(time: int) -> datetime:
 
 
 def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the indexes that sort hosts by peers, largest first, and hosts with as many peers by address."""
     if hosts.dtype == np.uint32 and len(peers) and peers.max() < 1 << 31:  # One key sorts twice as fast as two.
         return np.argsort((-peers << 32) + hosts)
     keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
@@ -528,9 +518,6 @@ class Selection(NamedTuple):
     def of_scan(cls, threshold: float | None, top: int | None) -> Selection:
         """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
         return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
-
-    def find(self, searched: Searchable) -> SuperHosts:
-        return self.search(searched)[0]
 
     def search(self, searched: Searchable) -> tuple[SuperHosts, int]:
         """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""

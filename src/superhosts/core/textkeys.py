@@ -149,7 +149,6 @@ def text_column(texts: Sequence[str | bytes]) -> TextColumn:
 
 
 def in_a_row(data: Bytes, sizes: NDArray[Any]) -> TextColumn:
-    """Return texts of these sizes that follow each other."""
     ends = np.cumsum(sizes, dtype=np.int64)
     return TextColumn(data, ends - sizes, ends)
 
@@ -226,7 +225,6 @@ class TextFormat(HostFormat):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The name of each host whose name is known."""
         pairs = zip(array_to_numbers(self.hosts), self.texts, strict=True)
         return {number: text for number, text in pairs if text is not None}
 

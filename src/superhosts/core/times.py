@@ -23,7 +23,6 @@ def shows_local() -> bool:
 
 @contextmanager
 def local_times(wanted: bool) -> Iterator[None]:
-    """Show times in this machine's time zone, if `wanted`."""
     global _local
     before, _local = _local, wanted
     try:

@@ -51,7 +51,6 @@ def parse_count(text: str | int) -> int:
 
 
 def _parse_or_int(text: Any, units: dict[str, int], what: str, example: str) -> int:
-    """Parse text; return a whole number unchanged."""
     if isinstance(text, str):
         return _parse(text, units, what, example)
     number = whole_number(text)

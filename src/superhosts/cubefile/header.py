@@ -45,16 +45,12 @@ class ArrayError(ValueError):
 
 
 class EvidenceKind(NamedTuple):
-    """What a header says of its sample of pairs."""
-
     pairs: int  # most pairs of each address family
     key: str
     lacking: bool = False  # it was merged with sketches that have none
 
 
 class Notes(NamedTuple):
-    """What a header says about a sketch besides its parts."""
-
     window: Window | None = None
     sites: frozenset[str] = frozenset()
     entries: Sequence[Entry] = ()  # counters of sites, windows and parts
@@ -64,7 +60,6 @@ class Notes(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The notes as fields of a header."""
         evidence = self.evidence
         lacking = {"lacking": True} if evidence and evidence.lacking else {}
         return {
@@ -81,15 +76,12 @@ NO_NOTES = Notes()
 
 
 class WrittenPart(NamedTuple):
-    """One detector, to be written to a file."""
-
     part: Part
     fields: Mapping[str, Any]  # from which an empty detector of the same kind can be built
     arrays: Arrays
 
 
 def array_name(number: int, name: str) -> str:
-    """Return the name in a file of an array of part `number`."""
     return f"{number}/{name}"
 
 
@@ -139,7 +131,6 @@ def _window(value: Any, place: str) -> Window:
 
 
 def host_format(value: Any, place: str) -> HostFormat:
-    """Check the format of hosts: prefixes of any length, up to a full address, or generic keys."""
     family, prefix, *port = sequence(whole(0, 128), 2, 3)(value, place)
     one_of(4, 6, KEYS)(family, f"{place}[0]")
     check = one_of(INT64.prefix, TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
@@ -152,7 +143,6 @@ def host_format(value: Any, place: str) -> HostFormat:
 
 
 def _site_or_none(value: Any, place: str) -> Any:
-    """Check the site of a counter. It is empty for a scan without a site name."""
     return value if value == "" else name(value, place)
 
 

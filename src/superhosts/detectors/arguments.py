@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
 from superhosts.core.columns.readers import ColumnData, column_of, is_null
 from superhosts.core.device import thread_count
@@ -85,7 +85,6 @@ def check_threads(threads: int | None) -> int:
 
 
 def check_exact(exact: bool | str | None) -> bool | None:
-    """Return whether pairs are to be kept exactly while they fit; None if the device decides."""
     if exact is None or isinstance(exact, bool):
         return exact
     if isinstance(exact, str) and exact in SWITCH:
@@ -176,7 +175,6 @@ def _is_narrow(column: Any) -> bool:
 
 
 def _one_by_one(hosts: list[Any] | tuple[Any, ...]) -> bool:
-    """Return True for a few hosts, or if some are prefixes."""
     if len(hosts) <= FEW:
         return all(isinstance(host, SINGLE) for host in hosts)
     return any(isinstance(host, PREFIXES) or (type(host) is str and "/" in host) for host in hosts)
@@ -187,7 +185,6 @@ def _column(column: Any, name: str) -> Column:
 
 
 def _words(column: Any, name: str) -> Addresses:
-    """Return a column as an array of words in main memory or in that of a GPU."""
     array = column if is_on_gpu(column) else np.asarray(column)
     if array.ndim == 1 and array.dtype in _WORDS:
         return array
@@ -208,7 +205,6 @@ def _check_bits(hosts: Addresses, format: HostFormat, detector: str) -> None:
 
 
 def bits_of(column: Addresses) -> int:
-    """Return the bits of each address in an array."""
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
@@ -228,7 +224,6 @@ def is_one_host(host: Any) -> bool:
 
 
 def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
-    """Return hosts as an array of integers of this format."""
     if isinstance(hosts, SuperHosts):
         if hosts.format != format:
             raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
@@ -246,8 +241,6 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 
 
 class KeyBatch(NamedTuple):
-    """Pairs of generic keys, and the names of the hosts if these are text."""
-
     hosts: Addresses
     peers: Addresses
     names: TextColumn | None
@@ -263,14 +256,12 @@ class KeyColumn(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         if self.codes is not None:
             return len(self.codes)
         return len(self.values.starts if isinstance(self.values, TextColumn) else self.values)
 
     @property
     def is_text(self) -> bool:
-        """True if the values are text."""
         return isinstance(self.values, TextColumn)
 
     def keys(self, key: TextKey, threads: int) -> Words:
@@ -375,7 +366,7 @@ def read_column(column: Any, name: str) -> KeyColumn:
         return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
     if isinstance(values, AddressColumn):
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
     return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 
@@ -423,7 +414,6 @@ def _is_wide(values: Sequence[int]) -> bool:
 
 
 def _text_of(values: Sequence[Any]) -> TextColumn:
-    """Return strings and bytes as a column."""
     joined = "" if bytes in set(map(type, values)) else "".join(values)
     if joined and joined.isascii():
         sizes = np.fromiter(map(len, values), np.int64, len(values))

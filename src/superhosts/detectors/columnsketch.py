@@ -39,10 +39,9 @@ from superhosts.detectors.engines.base import (
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
+from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
 from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.plan import SLACK, saturation_point
-from superhosts.detectors.plan.population import noise_ratio
 from superhosts.detectors.stored import Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
@@ -53,8 +52,6 @@ MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and
 
 
 class Fill(NamedTuple):
-    """How full a sketch is."""
-
     mean: float  # share of set bits
     fullest: float  # share of set bits of the fullest column
     saturated: int  # columns without a zero bit
@@ -86,7 +83,6 @@ class ColumnSketch(Detector):
             self._use_cpu()
 
     def _describe(self, geometry: ColumnGeometry, secret: bytes, threads: int) -> None:
-        """Set all that an estimate needs besides the engine."""
         self.geometry, self.threads, self.format = geometry, threads, format_for(geometry.key_bits)
         self.fingerprint, self.key = fingerprint(secret), make_key(secret)
 
@@ -190,12 +186,10 @@ class ColumnSketch(Detector):
         return estimate(evidence, self.geometry.rows)
 
     def _estimates(self, mangled: Words, counts: Counts) -> Estimate:
-        """Return the estimates of mangled hosts from the zero counts of their columns."""
         return self._estimate(self._evidence(mangled, counts))
 
     @property
     def _most_peers(self) -> int:
-        """The most peers that can be measured."""
         return saturation_point(self.geometry.rows)
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
@@ -222,7 +216,6 @@ class ColumnSketch(Detector):
             )
 
     def _zero_share(self) -> float:
-        """Return the share of zero bits in the plain columns."""
         columns = self.geometry.edges[-1] << self.geometry.slice_bits
         return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
 
@@ -247,7 +240,6 @@ class ColumnSketch(Detector):
         return math.sqrt(self.geometry.rows * float(ratios.mean()))
 
     def _remedy(self, threshold: float) -> str:
-        """Return advice on how to name hosts with `threshold` peers."""
         if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
             plan = f"superhosts plan --flows COUNT --threshold {threshold:g}"
             python = f"plan the geometry for this threshold with Cube(memory, flows=…, threshold={threshold:g})"
@@ -288,7 +280,6 @@ class ColumnSketch(Detector):
         return self._rows(words_to_column(hosts, self.key_bits), found)
 
     def _rows(self, hosts: Addresses, found: Estimate, *, sort: bool = True) -> SuperHosts:
-        """Return estimates as rows, sorted by peers or in the order of the hosts."""
         peers = np.rint(found.peers).astype(np.int64)
         result = SuperHosts(hosts, peers, found.low, found.high, found.saturated, sort=sort)
         result.format = self.format
@@ -298,7 +289,6 @@ class ColumnSketch(Detector):
         return Evidence(counts[:, :-1], counts[:, -1], self._fills_of(mangled))
 
     def _fills_of(self, mangled: Words) -> Floats:
-        """Return the mean fill of each array (second axis) in the slice of each mangled host (first axis)."""
         slices = mangled[:, 1] & np.uint64((1 << self.geometry.slice_bits) - 1)
         return self._mean_fills().take(slices.view(np.int64), 0)
 
@@ -313,7 +303,6 @@ class ColumnSketch(Detector):
         return found
 
     def _largest(self, count: int) -> SuperHosts:
-        """Return the top hosts among those with at least `MIN_TOP_PEERS` peers."""
         plain = self.geometry.edges[-1] << self.geometry.slice_bits
         fullest = max(1, int(self.engine.zeros()[:plain].min()))
         threshold = max(MIN_TOP_PEERS, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
@@ -343,11 +332,9 @@ class ColumnSketch(Detector):
         return [*columns, {"array": "all (AND)", "fill": union, "mean_fill": None}]
 
     def mangled(self, host: str | int | Host) -> Words:
-        """Return a host's mangled address as one row (high word, low word)."""
         return self.mangle(numbers_to_array([self.format.to_number(host)], self.key_bits))
 
     def mangle(self, hosts: Addresses) -> Words:
-        """Return the mangled addresses of an array of hosts as rows (high word, low word)."""
         rows = np.zeros((len(hosts), 2), np.uint64)
         rows[:, -hosts.ndim :] = hosts if hosts.ndim == 2 else hosts[:, None]
         return mangle_column(rows, self.key_bits, False, self.key)
@@ -380,7 +367,6 @@ class ColumnSketch(Detector):
 
 @cache
 def bits_of_arrays(edges: tuple[int, ...], rows: int) -> Floats:
-    """Return the number of bits of each array in a slice."""
     return np.diff(np.array(edges, np.float64)) * rows
 
 
@@ -400,7 +386,6 @@ class SomeColumns:
         self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
 
     def take_block(self, start: int, stop: int, block: CodedBlock) -> None:
-        """Count the zeros of a block's columns and keep the columns of the requested hosts."""
         words = self._geometry.words
         columns = np.empty((stop - start) // words * words, np.uint64)  # A block consists of whole columns.
         block.put(columns)
@@ -414,7 +399,6 @@ class SomeColumns:
         np.take(matrix, self._kept[a:b] - first, axis=0, out=self._bits[a:b], mode="clip")  # copies once
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of the hosts passed to the constructor: of each column, then of their AND."""
         return self._measure(mangled, self._columns[0], self._rows[0])
 
     def measure_giants(self, mangled: Words) -> Counts:
@@ -428,7 +412,6 @@ class SomeColumns:
         return np.column_stack((self._zeros[columns], common))
 
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array in every slice."""
         return sum_arrays(self._zeros, self._geometry)
 
 
@@ -448,5 +431,4 @@ class StoredColumns:
         self.takers: Mapping[str, Take] = {"bits": self.columns.take_block}
 
     def answer(self) -> SuperHosts:
-        """Return the numbers of peers, in the order in which the caller named the hosts."""
         return self._sketch.estimate_many(HostKeys(self._hosts))

@@ -26,8 +26,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from io import BytesIO
 from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
@@ -59,12 +57,12 @@ from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kind import Kind, check_alike
-from superhosts.detectors.lock import give_lock, holding, state_of
-from superhosts.detectors.stored import Place, build, check_hosts, describe, header_errors, memory_limit, unpickle
+from superhosts.detectors.lock import holding, state_of
+from superhosts.detectors.stored import Place, Storable, build, check_hosts, describe, header_errors, memory_limit
 from superhosts.errors import MergeError, UsageError
 
 
-class Detector(ABC):
+class Detector(Storable, ABC):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
     name: ClassVar[str]
@@ -72,7 +70,6 @@ class Detector(ABC):
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     tuning: ClassVar[Tuning] = Tuning()
-    lock: AbstractContextManager[object]
     threads: int
     format: HostFormat  # how this detector's integers represent hosts
     geometry: Any = None
@@ -80,14 +77,6 @@ class Detector(ABC):
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
     _names: HostNames | None = None  # the names of hosts; None unless hosts are text
     _dropped: int = 0
-
-    __hash__ = None  # type: ignore[assignment]  # Its content changes.
-
-    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
-        made = super().__new__(cls)
-        give_lock(made)
-        return made
 
     def _take_keys(self, format: HostFormat, secret: bytes, most_names: int) -> None:
         """Take generic keys of this format as hosts; keep the names of `most_names` hosts if they are text."""
@@ -209,7 +198,6 @@ class Detector(ABC):
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """Add pairs of generic keys, and the names of their hosts."""
         assert self._text_key is not None
         read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
         with self.lock:
@@ -341,12 +329,6 @@ class Detector(ABC):
                 twin._names = self._names.copy()
             return twin
 
-    def __copy__(self) -> Self:
-        return self.copy()  # Never a shallow copy: two locks would guard the same content.
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
-
     def __or__(self, other: Self) -> Self:
         """Return the union of two detectors as a new one."""
         if not _can_merge(other):
@@ -377,9 +359,6 @@ class Detector(ABC):
                 np.array_equal(array, theirs[name]) for name, array in mine.items()
             )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
-
     def __repr__(self) -> str:
         try:
             with self.lock:
@@ -397,26 +376,6 @@ class Detector(ABC):
         with self.lock:
             parts = [self._written(Part(self.format.family))]
             write_parts(file, compose_header(parts), parts)
-
-    @final
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
-        file = BytesIO()
-        self.save(file)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes | bytearray | memoryview,
-        *,
-        key: bytes | str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        max_memory: str | int | None = None,
-    ) -> Self:
-        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
-        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
     @classmethod
     def load(
@@ -492,7 +451,6 @@ class Detector(ABC):
 
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty detector of this kind."""
         raise NotImplementedError
 
     @classmethod
@@ -545,7 +503,6 @@ class Detector(ABC):
         raise NotImplementedError
 
     def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check the names of a file; return a function that merges them."""
         names = self._names
         assert names is not None  # Only files of text keys have names.
         read = names.read(arrays)
@@ -559,13 +516,6 @@ class Detector(ABC):
     def _update_many(self, batches: Batches) -> None:
         for hosts, peers in batches:
             self._update(hosts, peers)
-
-    @classmethod
-    def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return an object of this class with its own lock and these attributes."""
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
 
     def _copy(self) -> Self:
         """Return a detector with the same content, but for names."""
@@ -588,17 +538,15 @@ class Detector(ABC):
     def _top(self, count: int) -> SuperHosts: ...
 
     def _least_listed(self) -> float:
-        """Return the number of peers below which `_top` does not list hosts."""
         return 1
 
     @abstractmethod
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
 
     def _description(self) -> list[str]:
-        """Return the memory and the state in words, for people."""
         return [format_size(self._memory())]
 
-    def _flush(self) -> None:  # noqa: B027
+    def _flush(self) -> None:
         """Write all pending pairs. Most detectors have none."""
 
     @abstractmethod
@@ -617,7 +565,6 @@ def _can_merge(other: Any) -> bool:
 
 
 def check_detector(other: Any, name: str) -> None:
-    """Raise MergeError if `other` is not a detector."""
     if isinstance(other, Detector):
         return
     if hasattr(other, "parts"):

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.results import UNBOUNDED
-from superhosts.detectors.plan import saturation_point
+from superhosts.detectors.formulas import saturation_point
 from superhosts.jit.cache import compiled
 
 Floats = NDArray[np.float64]
@@ -59,15 +59,12 @@ class Saturation(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Numbers of peers, unrounded, with their standard deviations."""
-
     peers: Floats
     deviations: Floats
     doubtful: NDArray[np.bool_]  # all but one of the columns are full: the host may have no peers at all
     full: NDArray[np.bool_]  # the AND has no zero left; the other fields are meaningless
 
     def select(self, chosen: NDArray[np.intp]) -> Measured:
-        """Return the measurements of some hosts."""
         return Measured(self.peers[chosen], self.deviations[chosen], self.doubtful[chosen], self.full[chosen])
 
 
@@ -80,7 +77,6 @@ class Estimate(NamedTuple):
     saturated: NDArray[np.bool_]
 
     def select(self, keep: NDArray[np.intp]) -> Estimate:
-        """Return the estimates of the hosts with these indexes."""
         return Estimate(self.peers.take(keep), self.low.take(keep), self.high.take(keep), self.saturated.take(keep))
 
 
@@ -170,7 +166,6 @@ def saturation_of(rows: int, free: float = 1.0, sample: int = 1) -> Saturation:
 
 @compiled
 def measure(evidence: Evidence, rows: int, sample: int = 1) -> Measured:
-    """Measure the peers of every host in the evidence, of which one in `sample` is written."""
     zeros, common, fills = evidence
     count, arrays = zeros.shape
     peers, deviations = np.zeros(count), np.zeros(count)
@@ -209,13 +204,11 @@ def measure_all(evidence: Evidence, rows: int, sample: int, threads: int) -> Mea
 
 
 def estimate(evidence: Evidence, rows: int) -> Estimate:
-    """Estimate the peers of every host in the evidence."""
     return conclude(measure(evidence, rows), saturation_of(rows))
 
 
 @compiled
 def better_of(plain: Measured, giant: Measured) -> Measured:
-    """Return the measurement with the smaller variance for each host."""
     takes = plain.full | (~giant.full & (giant.deviations < plain.deviations))
     return Measured(
         np.where(takes, giant.peers, plain.peers),

@@ -67,7 +67,6 @@ def on_own_gpu(method: Method) -> Method:
 
 
 def to_host(array: Any) -> Any:
-    """Return an array in main memory, copied only if it is on a GPU."""
     if not is_on_gpu(array):
         return array
     if simulated():  # CuPy does not support the arrays of numba's simulator.
@@ -84,13 +83,10 @@ def _pack_kernel(cupy: Any) -> Any:
 
 
 class Counts(NamedTuple):
-    """Hosts of one bucket and the number of distinct peers of each."""
-
     hosts: Rows
     peers: NDArray[np.int64]
 
     def at_least(self, minimum: float) -> Counts:
-        """Return the hosts with at least `minimum` peers."""
         enough = self.peers >= minimum
         return Counts(self.hosts[enough], self.peers[enough])
 
@@ -142,7 +138,6 @@ class Exact(Detector):
         return [*super()._description(), "exact", counted(self.kept, "pair")]
 
     def _memory(self) -> int:
-        """Return the bytes of the stored and pending pairs."""
         return 8 * self.width * (self.kept + self.pending_rows)
 
     @on_own_gpu
@@ -159,7 +154,6 @@ class Exact(Detector):
             self._append(wide_rows(hosts, peers, self.host_words, self._xp))
 
     def _to_own_device(self, array: Any) -> Any:
-        """Return an array in the memory of this detector's device."""
         return to_host(array) if self.gpu is None else self._xp.asarray(array)
 
     def _start(self, width: int) -> None:
@@ -167,7 +161,6 @@ class Exact(Detector):
         self.buckets = [self._xp.empty((0, width), np.uint64)] * (BUCKETS if self.gpu is None else 1)
 
     def _widen(self) -> None:
-        """Convert the stored rows to the format for wide peers."""
         self._compact()
         self.buckets = [widen(rows, self._xp) for rows in self.buckets]
         self.width = self.host_words + 2
@@ -179,7 +172,6 @@ class Exact(Detector):
             self._compact()
 
     def _compact(self) -> None:
-        """Sort the pending rows into the stored ones."""
         if not self.pending_rows:
             return
         if self.gpu is None:
@@ -204,13 +196,11 @@ class Exact(Detector):
             raise
 
     def _counts(self) -> list[Counts]:
-        """Count the peers of all hosts, bucket by bucket, on the device of the rows."""
         self._compact()
         calls = [(rows, self.host_words, self._xp) for rows in self.buckets if len(rows)]
         return run_parallel(count_peers, calls, self.threads)
 
     def _columns(self, found: list[Counts]) -> tuple[Addresses, NDArray[np.int64]]:
-        """Return counts as arrays in main memory."""
         none = Counts(np.empty((0, self.host_words), np.uint64), np.empty(0, np.int64))
         hosts = np.concatenate([to_host(part.hosts) for part in (none, *found)])
         peers = np.concatenate([to_host(part.peers) for part in (none, *found)])
@@ -224,7 +214,6 @@ class Exact(Detector):
 
     @on_own_gpu
     def _merge(self, other: Self) -> None:
-        """Add the pairs of another exact detector, on any device."""
         if other.gpu == self.gpu:
             other._compact()
             blocks = [rows for rows in other.buckets if len(rows)]
@@ -276,7 +265,6 @@ class Exact(Detector):
         return SuperHosts.counted(hosts, peers, self.format, sort=False)
 
     def _peers_of(self, words: NDArray[np.uint64]) -> int:
-        """Count the pairs of the host with these words."""
         peers = 0
         for rows in self.buckets:
             same = self._xp.ones(len(rows), bool)
@@ -305,7 +293,6 @@ class Exact(Detector):
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
-        """Return the last word of every pair's host."""
         pairs = arrays["pairs"]
         if not pairs.size:
             return None
@@ -317,7 +304,6 @@ class Exact(Detector):
 
     @on_own_gpu
     def _arrays(self) -> Arrays:
-        """Return all distinct pairs as one matrix in main memory."""
         self._compact()
         rows = [to_host(rows) for rows in self.buckets]
         return {"pairs": np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)}
@@ -388,7 +374,6 @@ def group_by_bucket(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, ND
 
 
 def pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
-    """Return rows of one word, with a 32-bit host and a 32-bit peer each."""
     if xp is not np:
         rows: Rows = _pack_kernel(xp)(hosts, peers)[:, None]
         return rows
@@ -399,7 +384,6 @@ def pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
 
 
 def wide_rows(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
-    """Return rows with the words of the host and two words for the peer."""
     rows: Rows = xp.zeros((len(hosts), host_words + 2), np.uint64)
     rows[:, :host_words] = hosts if hosts.ndim == 2 else hosts[:, None]
     rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # A peer has as many words as dimensions.
@@ -422,7 +406,6 @@ def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
 
 
 def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
-    """Sort new rows into the kept ones and drop repeats. Only new rows may be sorted in place."""
     new = [rows for rows in new if len(rows)]
     if not new:
         return kept
@@ -437,12 +420,10 @@ def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
 
 
 def hosts_of(rows: Rows, host_words: int) -> Rows:
-    """Return only the words of the hosts."""
     return rows >> HALF if rows.shape[1] == 1 else rows[:, :host_words]
 
 
 def count_peers(rows: Rows, host_words: int, xp: Any) -> Counts:
-    """Return the number of rows of each host. Rows must be sorted and distinct."""
     hosts = hosts_of(rows, host_words)
     begins = xp.flatnonzero(_changes(hosts, xp))
     return Counts(hosts[begins], xp.diff(begins, append=len(rows)))

@@ -66,17 +66,14 @@ Item = TypeVar("Item")
 
 
 def names_for(memory: int) -> int:
-    """Return the number of names that a sketch of this memory keeps."""
     return max(FEWEST, memory // MEMORY_PER_NAME)
 
 
 def shapes_for(format: HostFormat) -> dict[str, ArrayShape]:
-    """Return the arrays that files of hosts of this format have besides those of the detector."""
     return SHAPES if format == TEXT else {}
 
 
 def memory_for(lengths: Mapping[str, Any]) -> int:
-    """Return the bytes of the names of a file whose arrays have these sides."""
     return 2 * lengths["names"][0] + BYTES_PER_LOADED_NAME * lengths["nameranks"][0] if "names" in lengths else 0
 
 
@@ -87,7 +84,6 @@ def apart(arrays: Mapping[str, Item]) -> tuple[dict[str, Item], dict[str, Item]]
 
 
 def buffers(sides: Mapping[str, Sequence[int]]) -> Arrays:
-    """Return arrays with these sides for reading the names of a file."""
     return {name: np.zeros(shape, SHAPES[name].dtype) for name, shape in sides.items()}
 
 
@@ -99,7 +95,6 @@ class HostNames:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all names."""
         self._table = empty_table(min(FIRST, self.most), FIRST * 32)
         self._cut = _NO_CUT  # the largest rank that matters
 
@@ -114,11 +109,9 @@ class HostNames:
 
     @property
     def memory(self) -> int:
-        """Bytes of all tables."""
         return sum(array.nbytes for array in self._table)
 
     def copy(self) -> HostNames:
-        """Return an independent dictionary with the same names."""
         twin = HostNames.__new__(HostNames)
         vars(twin).update(vars(self))
         copies: Any = (array.copy() for array in self._table)
@@ -149,7 +142,6 @@ class HostNames:
         self._settle()
 
     def find(self, hosts: Addresses) -> list[str | None]:
-        """Return the names of hosts, None where a name is not known."""
         self._settle()
         found = find(self._table, np.ascontiguousarray(hosts))
         return [None if number < 0 else self._shown(int(number)) for number in found]
@@ -174,7 +166,6 @@ class HostNames:
         return order[: self.most]
 
     def _settle(self) -> None:
-        """Forget the names that are beyond the `most`."""
         if int(self._table.used[0]) > self.most:
             self._rebuild(self._first())
 
@@ -200,7 +191,6 @@ class HostNames:
     # Files
 
     def arrays(self) -> Arrays:
-        """Return the names as arrays of a file."""
         self._rebuild(self._first())  # Names are in the order of their ranks now, and so are their letters.
         table = self._table
         count, used = table.used.tolist()
@@ -286,7 +276,6 @@ class NameTable(NamedTuple):
 
 
 def empty_table(names: int, letters: int) -> NameTable:
-    """Return a table with room for this many names and bytes of them."""
     slots = 2 << (names - 1).bit_length()
     return NameTable(
         np.empty((names, 2), np.uint64),
@@ -382,7 +371,6 @@ def _is_better(table: NameTable, mine: int, other: NameTable, theirs: int) -> bo
 
 @compiled
 def absorb(table: NameTable, other: NameTable, numbers: NDArray[np.int64]) -> None:
-    """Add some names of another table, for which there is room."""
     for theirs in numbers:
         high, low = other.hashes[theirs, 0], other.hashes[theirs, 1]
         place = _place_of(high, low, table.hashes, table.slots)
@@ -399,7 +387,6 @@ def absorb(table: NameTable, other: NameTable, numbers: NDArray[np.int64]) -> No
 
 @compiled
 def find(table: NameTable, hosts: Words) -> NDArray[np.int64]:
-    """Return the number of each host's name; -1 if it is not known."""
     found = np.empty(len(hosts), np.int64)
     for i in range(len(hosts)):
         found[i] = table.slots[_place_of(hosts[i, 0], hosts[i, 1], table.hashes, table.slots)]

@@ -25,7 +25,6 @@ class Kind(NamedTuple):
 
 
 def check_alike(mine: Kind, other: Kind) -> None:
-    """Raise DifferenceError, which names both settings, if `other` must not be merged into `mine`."""
     _check_detector(mine, other)
     _check_key(mine, other)
     _check_keys(mine, other)
@@ -111,7 +110,6 @@ def _check_detector(mine: Kind, other: Kind) -> None:
 
 
 def _check_keys(mine: Kind, other: Kind) -> None:
-    """Raise DifferenceError if hosts are generic keys, and not of the same kind, or on one side only."""
     if mine.format.keys != other.format.keys:
         there, here = other.format.words, mine.format.words
         raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)

@@ -48,8 +48,6 @@ def holding(*owners: Any) -> Iterator[None]:
 
 
 def locked(method: Method) -> Method:
-    """Decorate a public method so that it holds the object's lock while it runs."""
-
     @wraps(method)
     def run(self: Any, *arguments: Any, **named: Any) -> Any:
         with self.lock:

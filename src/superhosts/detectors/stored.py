@@ -7,11 +7,11 @@ parts, names the shapes of its arrays and builds a detector from them, by method
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from superhosts.core.keys import keys_at_hand
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import counted, either, printable
 from superhosts.core.units import format_size, parse_size
-from superhosts.cubefile.container import CubeReader
+from superhosts.cubefile.container import CubeReader, File
 from superhosts.cubefile.header import (
     EVIDENCE_WORDS,
     KEY_FIELD,
@@ -38,6 +38,7 @@ from superhosts.cubefile.header import (
 from superhosts.detectors import hostnames
 from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.kind import Kind
+from superhosts.detectors.lock import give_lock
 from superhosts.errors import GeometryError, GpuMemoryError, MergeError, SketchFileError
 from superhosts.jit.memory import memory_left
 
@@ -45,15 +46,11 @@ Classes = Mapping[str, type[Any]]  # classes of detectors by their names in file
 
 
 class Place(NamedTuple):
-    """The device and number of threads that a detector uses."""
-
     device: str = "cpu"
     threads: int | None = None
 
 
 class StoredPart(NamedTuple):
-    """A part of a file."""
-
     number: int
     kind: Kind
     detector: type[Any]
@@ -61,7 +58,6 @@ class StoredPart(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of the detector once it is loaded."""
         return int(self.detector._loaded_memory(self.kind, self.sides)) + hostnames.memory_for(self.sides)
 
 
@@ -81,12 +77,10 @@ class Stored:
 
     @property
     def kinds(self) -> dict[Part, Kind]:
-        """The kind of each part."""
         return {part: stored.kind for part, stored in self.parts.items()}
 
     @property
     def memory(self) -> int:
-        """Bytes of all detectors once they are loaded."""
         return sum(stored.memory for stored in self.parts.values())
 
     @property
@@ -119,7 +113,6 @@ def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
 
 
 def check_memory(needed: int, limit: int, file: str) -> None:
-    """Raise SketchFileError if a file needs more than `limit` bytes."""
     if needed > limit:
         reason = f"needs {format_size(needed)} of memory, the limit is {format_size(limit)}"
         raise SketchFileError(reason, file=file)
@@ -140,7 +133,6 @@ def header_errors(file: str) -> Iterator[None]:
 
 @contextmanager
 def array_errors(file: str, number: int) -> Iterator[None]:
-    """Convert errors in the content of an array of part `number` into a SketchFileError that names both."""
     try:
         yield
     except ArrayError as error:
@@ -191,7 +183,6 @@ def read_fields(header: Mapping[str, Any], classes: Classes) -> tuple[Notes, dic
 
 @cache
 def _part_check(detector: type[Any]) -> Check:
-    """Return the check for a part with this detector."""
     own: dict[str, Check] = {"key": optional(KEY_FIELD), "key_bits": WIDTH_FIELD}
     if detector.geometry_type is not None:
         own = {"key": KEY_FIELD, "geometry": _geometry_check(detector.geometry_type)}
@@ -317,7 +308,6 @@ class _PartArrays(Mapping[str, Any]):
 
 
 def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> dict[Part, Any]:
-    """Return the detectors of a file."""
     detectors, buffers = {}, {}
     with header_errors(reader.name):
         for part, (_, kind, detector, sides) in stored.parts.items():
@@ -334,6 +324,65 @@ def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> di
             with array_errors(reader.name, number):
                 detectors[part].load_arrays(arrays)
     return detectors
+
+
+class Storable:
+    """What detectors and sketches have in common: a lock of their own, copies, and .cube files as bytes."""
+
+    lock: AbstractContextManager[object]
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Return a new object with its lock, before `__init__` runs."""
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        """Return an object of this class with its own lock and these attributes."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
+
+    def copy(self) -> Self:
+        raise NotImplementedError
+
+    def save(self, file: File) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, *file: Any, **options: Any) -> Self:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
+    @final
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
 
 def unpickle(kind: type[Any], data: bytes) -> Any:

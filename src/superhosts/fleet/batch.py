@@ -213,8 +213,8 @@ def _restore(task: Task, settings: Settings, private: Path) -> Result:
     (name,) = task.names
     sketch = load(Path(task.folder) / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None
-    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the same query as in a scan
-    return {"pieces": [], "window": list(sketch.window), "rows": rows}
+    found = WindowBuilder(settings).result(sketch, sketch.window, 0).found  # the same query as in a scan
+    return {"pieces": [], "window": list(sketch.window), "rows": make_rows(sketch.window, found)}
 
 
 _FUNCTIONS = {"fold": _fold, "merge": _merge, "restore": _restore}

@@ -81,8 +81,6 @@ class _Code(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _CalleeCompiler(Compiler):  # type: ignore[misc]
-    """Compiles a function as far as its callers need it."""
-
     def compile_extra(self, func: Any) -> Any:
         self.state.library = _Code(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
@@ -391,7 +389,6 @@ def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
 
 
 def _describe_type(kind: Any) -> Any:
-    """Describe the type of an argument, so that unlike types have unlike `repr`s."""
     if isinstance(kind, BaseTuple):
         name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
         return name, [_describe_type(each) for each in kind.types]
@@ -447,7 +444,6 @@ def _lasting_repr(value: Any) -> Any:
 
 
 def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
-    """Describe a class as far as compiled code can use it: to make named tuples, as an enumeration, or by its name."""
     if issubclass(value, enum.Enum):
         return _class_name(value), [(each.name, _describe(each.value, seen)) for each in value]
     if issubclass(value, tuple) and hasattr(value, "_fields"):

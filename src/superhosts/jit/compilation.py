@@ -32,8 +32,6 @@ def _tell() -> None:
 
 
 class _Work:
-    """What this process has compiled."""
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.threads = 0  # that compile now
@@ -60,14 +58,12 @@ def before_compiling(call: Callable[[], None], after: Callable[[float], None] | 
 
 
 def announce() -> None:
-    """Make the call, unless it was made."""
     while _waiting:
         _waiting.pop()()
 
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """Announce that a function is compiled, and measure how long it takes."""
     if os.environ.get(MODE) == NEVER:
         raise RuntimeError(f"{name} has to be compiled, although {MODE} is {NEVER}")
     announce()
@@ -83,7 +79,6 @@ def compiling(name: str) -> Iterator[None]:
 
 
 def is_compiling() -> bool:
-    """Return True while any thread of this process compiles."""
     return _work.threads > 0
 
 

@@ -56,7 +56,6 @@ def byte_at(_context: Any, _address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def word_at(_context: Any, _address: Any) -> Any:
-    """Return the eight bytes at an address as an unsigned integer, the first one lowest."""
     return signature(uint64, int64), _load(64)
 
 
@@ -152,7 +151,6 @@ def and_line(_context: Any, _into: Any, _source: Any, _rotation: Any, _fresh: An
 
 
 def _call(builder: Any, kind: Any, name: str, *values: Any) -> Any:
-    """Call a function of LLVM that works on lines."""
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{LINE_WORDS}i64"), values)
 
 
@@ -223,7 +221,6 @@ if jit_disabled():  # Plain Python reads memory through ctypes.
         return ctypes.c_uint8.from_address(int(address)).value
 
     def word_at(address: int) -> np.uint64:
-        """Return the eight bytes at an address."""
         return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
     def number_at(address: int) -> int:

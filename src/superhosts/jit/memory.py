@@ -25,7 +25,6 @@ def memory_of_machine(proc: Path = PROC) -> int:
 
 
 def memory_left(proc: Path = PROC) -> int:
-    """Return the bytes that this process can use in addition to its resident memory."""
     return max(0, memory_of_machine(proc) - memory_used(proc))
 
 

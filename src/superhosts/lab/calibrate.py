@@ -18,7 +18,8 @@ from superhosts.core.text import counted, named
 from superhosts.core.units import format_size, parse_share, parse_size
 from superhosts.detectors.columnsketch import Fill
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.plan import Population, Prediction, counted_population, predict
+from superhosts.detectors.plan.population import Population, counted_population
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score

@@ -13,7 +13,6 @@ from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.text import counted, setting
 from superhosts.core.units import parse_count, parse_size
 from superhosts.detectors.arguments import check_threshold
-from superhosts.detectors.detector import Detector
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import InputError, UsageError
 from superhosts.lab.experiment import (
@@ -24,7 +23,6 @@ from superhosts.lab.experiment import (
     Panels,
     Row,
     averages,
-    make_row,
     on_inputs,
     on_synthetic,
     why_nothing,
@@ -143,14 +141,12 @@ def compare(
     shared = shared_settings(least, memory, device, made)
     makers = choose(detectors, shared, result.left_out.__setitem__)
     if made is not None:
-        for time_of, outcomes in on_synthetic(made, makers, least):
-            result.rows += [make_row(time_of, outcome, given) for outcome in outcomes]
+        result.rows += [each.row for judged in on_synthetic(made, makers, least, given) for each in judged]
         return result
     prefixes = (inner,) if isinstance(inner, str) else inner
     settings = Settings(inner=prefixes, special=special, window=window, threshold=threshold, families=FAMILIES)
     run, panels = comparing_run(open_inputs(names, tables=TableOptions(format, as_map(map), time)), settings, makers)
-    for time_of, outcomes in on_inputs(run, panels, least):
-        result.rows += [make_row(time_of, outcome, given) for outcome in outcomes]
+    result.rows += [each.row for judged in on_inputs(run, panels, least, given) for each in judged]
     if not result.rows:
         raise InputError(
             f"nothing to compare: {why_nothing(run.counters)}", file=", ".join([str(name) for name in names])
@@ -169,17 +165,18 @@ class SharedSettings(NamedTuple):
 
 
 def _make(entrant: Entrant, shared: SharedSettings) -> Contestant:
-    kind: type[Detector] | type[Rival] = (RIVALS | DETECTORS)[entrant.detector]
-    rival = kind if issubclass(kind, Rival) else None
-    device = "cpu" if rival is not None and not rival.runs_on_gpu else shared.device
+    kind: Any = RIVALS.get(entrant.detector) or DETECTORS[entrant.detector]
+    is_rival = issubclass(kind, Rival)
+    device = "cpu" if is_rival and not kind.runs_on_gpu else shared.device
     arguments: dict[str, Any] = {"key": shared.key, "device": device}
     if shared.memory is not None:
         arguments["memory"] = shared.memory
     if entrant.planned:
         arguments["flows"] = shared.flows
-    if entrant.planned or (rival is not None and rival.wants_threshold):
+    if entrant.planned or (is_rival and kind.wants_threshold):
         arguments["threshold"] = shared.threshold
-    return kind(**arguments, **entrant.arguments)
+    made: Contestant = kind(**arguments, **entrant.arguments)
+    return made
 
 
 def choose(

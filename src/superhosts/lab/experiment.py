@@ -18,7 +18,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from superhosts.core.pairs import Addresses, Part, Window
-from superhosts.core.results import SuperHosts
 from superhosts.core.text import setting
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
@@ -28,7 +27,7 @@ from superhosts.detectors.exact import Exact
 from superhosts.detectors.lock import locked
 from superhosts.lab.own import Adapted
 from superhosts.lab.rivals.base import Rival
-from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, score
+from superhosts.lab.scores import Estimates, Truth, ask_all, known, score
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
@@ -38,24 +37,42 @@ WARM = 1000  # hosts of a first, untimed update
 MOST_WARM = 1 << 17  # peers of its largest host
 RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
-Contestant = Detector | Rival | Adapted
+Contestant = Detector | Adapted
 Compared = TypeVar("Compared", bound=Contestant)
 Make = Callable[[], Compared]
 Makers = Mapping[str, Callable[[], Compared]]  # by the names that tables show
 
 
-class Outcome(NamedTuple):
-    """What one detector did in one window."""
+@dataclass(frozen=True)
+class Row:
+    """One detector in one window, as tables and files show it. Rates are None if there was no super host."""
 
+    window: str
     detector: str
-    score: Score
-    estimates: Estimates
-    pairs: int
-    update_seconds: float
-    restore_seconds: float  # the best of a few
+    true: int
+    missed: int
+    false: int
+    fnr: float | None
+    fpr: float | None
+    ftr: float | None
+    phantoms: int
+    error: float | None  # mean relative error of the true super hosts' estimates
+    coverage: float | None  # share of 95 % intervals that hold the truth
+    saturated: int
+    update_rate: float  # pairs a second
+    restore_ms: float  # the best of a few
     memory: int
     wire: int  # bytes of its .cube file, or of such a file with the arrays of a rival
-    flows: int = 0  # distinct pairs of the window
+    flows: int  # distinct pairs of the window
+    memory_given: int | None = None  # what the detector was told to use; None: as its paper, or we, set it
+
+
+COLUMNS = tuple(column.name for column in fields(Row))
+
+
+class Judged(NamedTuple):
+    row: Row
+    estimates: Estimates  # of the true super hosts
 
 
 class Panel(Exact, Generic[Compared]):
@@ -101,38 +118,44 @@ class Panel(Exact, Generic[Compared]):
         self.pairs = 0
 
     @locked
-    def outcomes(self, threshold: float) -> list[Outcome]:
+    def judge(self, threshold: float, window: str, memory_given: int | None = None) -> list[Judged]:
         """Ask every detector, and compare its answers with the truth."""
         self.flush()
         truth = Truth.of(self)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a comparison shows the effect of a low threshold; a warning adds nothing
-            return [self._outcome(name, truth, threshold) for name in self.detectors]
+            return [self._judge(name, truth, threshold, window, memory_given) for name in self.detectors]
 
-    def _outcome(self, name: str, truth: Truth, threshold: float) -> Outcome:
+    def _judge(self, name: str, truth: Truth, threshold: float, window: str, memory_given: int | None) -> Judged:
         detector = self.detectors[name]
         runs: list[float] = []
         while len(runs) < RESTORES and sum(runs) < QUICK:
             start = time.perf_counter()
             found = detector.super_hosts(threshold)
             runs.append(time.perf_counter() - start)
-        return Outcome(
+        result = score(found, truth, threshold)
+        if isinstance(detector, Adapted):
+            estimates = detector.estimates(truth, threshold, found)
+        else:
+            estimates = ask_all(detector, truth, threshold)
+        row = Row(
+            window=window,
             detector=name,
-            score=score(found, truth, threshold),
-            estimates=self._estimates(detector, truth, threshold, found),
-            pairs=self.pairs,
-            update_seconds=self.seconds[name],
-            restore_seconds=min(runs),
+            **result._asdict(),
+            fnr=known(result.fnr),
+            fpr=known(result.fpr),
+            ftr=known(result.ftr),
+            error=known(estimates.mean_error),
+            coverage=known(estimates.coverage),
+            saturated=int(estimates.saturated.sum()),
+            update_rate=self.pairs / max(self.seconds[name], 1e-9),
+            restore_ms=1e3 * min(runs),
             memory=detector.memory,
             wire=wire_size(detector),
             flows=truth.pairs,
+            memory_given=memory_given,
         )
-
-    @staticmethod
-    def _estimates(detector: Contestant, truth: Truth, threshold: float, found: SuperHosts) -> Estimates:
-        if isinstance(detector, Adapted):
-            return detector.estimates(truth, threshold, found)
-        return ask_all(detector, truth, threshold)
+        return Judged(row, estimates)
 
     def _memory(self) -> int:
         return super()._memory() + sum(detector.memory for detector in self.detectors.values())
@@ -186,62 +209,14 @@ def wire_size(detector: Contestant) -> int:
 BATCH = 1 << 20  # pairs of one update
 
 
-@dataclass(frozen=True)
-class Row:
-    """One detector in one window, as tables and files show it. Rates are None if there was no super host."""
-
-    window: str
-    detector: str
-    true: int
-    missed: int
-    false: int
-    fnr: float | None
-    fpr: float | None
-    ftr: float | None
-    phantoms: int
-    error: float | None  # mean relative error of the true super hosts' estimates
-    coverage: float | None  # share of 95 % intervals that hold the truth
-    saturated: int
-    update_rate: float  # pairs a second
-    restore_ms: float
-    memory: int
-    wire: int
-    flows: int  # distinct pairs of the window
-    memory_given: int | None = None  # what the detector was told to use; None: as its paper, or we, set it
-
-
-COLUMNS = tuple(column.name for column in fields(Row))
-
-
-def make_row(window: str, outcome: Outcome, memory: int | None = None) -> Row:
-    """Return the row of an outcome of a detector that was given a memory, or None."""
-    score, estimates = outcome.score, outcome.estimates
-    return Row(
-        window=window,
-        detector=outcome.detector,
-        true=score.true,
-        missed=score.missed,
-        false=score.false,
-        fnr=known(score.fnr),
-        fpr=known(score.fpr),
-        ftr=known(score.ftr),
-        phantoms=score.phantoms,
-        error=known(estimates.mean_error),
-        coverage=known(estimates.coverage),
-        saturated=int(estimates.saturated.sum()),
-        update_rate=outcome.pairs / max(outcome.update_seconds, 1e-9),
-        restore_ms=1e3 * outcome.restore_seconds,
-        memory=outcome.memory,
-        wire=outcome.wire,
-        flows=outcome.flows,
-        memory_given=memory,
-    )
-
-
 def on_synthetic(
-    traffic: Traffic, makers: Makers[Contestant], threshold: float, on_window: Callable[[int], None] | None = None
-) -> Iterator[tuple[str, list[Outcome]]]:
-    """Run over synthetic windows, packets in trains as on a link; yield each window's time and outcomes."""
+    traffic: Traffic,
+    makers: Makers[Contestant],
+    threshold: float,
+    memory_given: int | None,
+    on_window: Callable[[int], None] | None = None,
+) -> Iterator[list[Judged]]:
+    """Run over synthetic windows, packets in trains as on a link; yield what each window gave."""
     panel = Panel(makers)
     panel.warm_up(threshold)
     for window in range(traffic.windows):
@@ -252,16 +227,19 @@ def on_synthetic(
         for start in range(0, len(picks), BATCH):
             some = picks[start : start + BATCH]
             panel.update(hosts[some], peers[some])
-        time = iso_time(traffic.first_window + window * traffic.window_seconds * SECOND)
-        yield time, panel.outcomes(threshold)
+        yield panel.judge(
+            threshold, iso_time(traffic.first_window + window * traffic.window_seconds * SECOND), memory_given
+        )
         panel.clear()
 
 
-def on_inputs(run: Scan, panels: Panels[Contestant], threshold: float) -> Iterator[tuple[str, list[Outcome]]]:
-    """Compare detectors over inputs, those of the run's panels; yield each window's time and outcomes."""
+def on_inputs(
+    run: Scan, panels: Panels[Contestant], threshold: float, memory_given: int | None
+) -> Iterator[list[Judged]]:
+    """Compare detectors over inputs, those of the run's panels; yield what each window gave."""
     panels.warm_up(threshold)
     for window, panel in panels.of(run):
-        yield iso_time(window.start), panel.outcomes(threshold)
+        yield panel.judge(threshold, iso_time(window.start), memory_given)
 
 
 def why_nothing(counters: Counters) -> str:

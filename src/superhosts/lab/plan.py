@@ -12,7 +12,9 @@ from superhosts.core.text import counted, either, named, setting
 from superhosts.core.units import format_size, parse_count, parse_share, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.plan import Prediction, Sizes, best_sizes, check_suffices, least_memory, predict
+from superhosts.detectors.formulas import Sizes
+from superhosts.detectors.plan.choice import best_sizes, check_suffices, least_memory
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import GeometryError, UsageError
 
 
@@ -60,7 +62,7 @@ class Plan:
             plain = Geometry.for_memory(self.asked, self.geometry.key_bits)
         except GeometryError:
             return None
-        return predict(Sizes(*plain), self.expected.flows, self.expected.threshold).total
+        return predict(plain, self.expected.flows, self.expected.threshold).total
 
     @property
     def file_bytes(self) -> float:
@@ -132,7 +134,7 @@ def plan(
     make = best_sizes if flows is not None else _sizes_of_memory
     chosen = _planned(make, size, pairs, least, key_bits)
     if flows is not None:
-        check_suffices(Sizes(*chosen.geometry), pairs, least, size if memory is None else memory)
+        check_suffices(chosen.geometry, pairs, least, size if memory is None else memory)
     if wanted is not None and chosen.total > wanted:
         raise UsageError(
             f"{setting('memory', memory)}: a total false rate of {chosen.total:.2%} is expected, "
@@ -148,7 +150,7 @@ def plan(
 
 
 def _sizes_of_memory(memory: int, _flows: int, _threshold: float, key_bits: int) -> Sizes:
-    return Sizes(*Geometry.for_memory(memory, key_bits))
+    return Geometry.for_memory(memory, key_bits)
 
 
 def _planned(make: Callable[..., Sizes], memory: int, flows: int, threshold: float, key_bits: int) -> Plan:

@@ -20,7 +20,6 @@ from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.lab.rivals.base import Rival
 
 
 class Truth:
@@ -138,7 +137,7 @@ def joined(several: Sequence[Estimates]) -> Estimates:
     return Estimates(*map(np.concatenate, zip(*several, strict=True)))
 
 
-def ask_all(detector: Detector | Rival, truth: Truth, threshold: float) -> Estimates:
+def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
     """Ask a detector for every true super host."""
     hosts, true = truth.at_least(threshold)
     rows = detector.estimate_many(hosts)

@@ -235,8 +235,6 @@ def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[P
 
 
 class Conversations:
-    """The conversations of one window that were opened so far."""
-
     def __init__(self, key: bytes | str | None = None, size: int = FILTER_BYTES) -> None:
         self._words = np.zeros(size // 8 // LINE * LINE, np.uint64)
         self._key = Multipliers(*make_key(secret_of(key)).pair[:4])
@@ -255,7 +253,6 @@ class Conversations:
 
     @property
     def fill(self) -> float:
-        """The share of bits that are set, about."""
         return 1 - float(np.exp(-PROBES * self.opened / (64 * len(self._words))))
 
     @property

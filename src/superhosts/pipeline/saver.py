@@ -68,7 +68,6 @@ class SketchSaver:
 
 
 def merged_into(path: Path) -> str:
-    """Return the line for people about a sketch that an earlier run saved."""
     return f"{path}: merged into the sketch that was there"
 
 
@@ -102,7 +101,6 @@ def _check_parts(path: Path, settings: Settings) -> None:
 
 
 def _watching(parts: Iterable[Part]) -> str:
-    """Return the options with which these parts are counted."""
     fields = [(part.side, part.way, part.contact or "any", part.counts, part.filter) for part in parts]
     # Sorted, so that two lists differ only in what they contain.
     sides, ways, contacts, counts, filters = (",".join(sorted(set(each))) for each in zip(*fields, strict=True))

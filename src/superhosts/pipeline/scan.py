@@ -35,7 +35,7 @@ from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
 from superhosts.sources.open import open_inputs
-from superhosts.sources.readers import Clock, Following
+from superhosts.sources.readers import Clock, Following, Step
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 
@@ -177,7 +177,6 @@ class Scan:
         self._prepare(sources)
 
     def _prepare(self, sources: Sequence[Source]) -> None:
-        """Make everything that one run uses."""
         settings, options = self.settings, self._options
         self.sources = list(sources)
         sampling, one_window = settings.sampling, settings.window == "all"
@@ -186,7 +185,7 @@ class Scan:
             source.want(wants)
         self._stopping = False
         # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
-        timed = options.grace is not None
+        timed, live = options.grace is not None, any(source.live for source in self.sources)
         self._follows = any(source.live and (timed or source.replays or source.loses) for source in self.sources)
         slides = settings.slides and options.find  # or the windows are its panes
         gaps = GAPS if options.is_sensor else settings.panes - 1 if slides else 0  # panes in which nothing came
@@ -200,7 +199,6 @@ class Scan:
             joins=options.joins_short,
             limits=options.limits,
         )
-        live = any(source.live for source in self.sources)
         self._builder = WindowBuilder(
             settings,
             self._make_detector,
@@ -210,9 +208,7 @@ class Scan:
             sampling=sampling,
         )
         self._sliding = self._slide(self._builder) if slides else None
-        self._ahead: SlidingAhead | None = None
-        if self._sliding is not None and not live:
-            self._ahead = SlidingAhead(self._sliding, self._select)
+        self._ahead = SlidingAhead(self._sliding, self._select) if self._sliding is not None and not live else None
         self._selected: tuple[float | None, int | None] | None = None  # what `select` asks for, until it is so
         self._last_pane: int | None = None
         self._following: Following | None = None
@@ -228,7 +224,6 @@ class Scan:
         return SlidingPanes(*lengths, builder.result, keeps_all=keeps_all)
 
     def __repr__(self) -> str:
-        """Say what is scanned, how, and how far it has come."""
         settings = self.settings
         names = [printable(source.name) for source in self.sources]
         inputs = names[0] if len(names) == 1 else counted(len(names), "input")
@@ -318,7 +313,11 @@ class Scan:
             running = None if self._running is None else self._running()
             if running is None:
                 if self._has_begun and self._reopen is not None:
-                    self._begin_again(self._reopen)
+                    for source in self.sources:
+                        if source.live or not source.replays:
+                            way = "keep its windows (windows = list(run)) to use them again"
+                            raise UsageError(f"{source.name}: was read, and can be read only once; {way}")
+                    self._prepare(self._reopen())
                 elif self._has_begun and not self._is_over:
                     raise UsageError(
                         "this scan was left before its end or has failed, and reads its inputs once: keep its iterator "
@@ -327,13 +326,6 @@ class Scan:
                 running = Results(self._run(), keeps=self._options.keeps_sketches)
                 self._running = weakref.ref(running)
             return running
-
-    def _begin_again(self, reopen: Callable[[], Sequence[Source]]) -> None:
-        for source in self.sources:
-            if source.live or not source.replays:
-                way = "keep its windows (windows = list(run)) to use them again"
-                raise UsageError(f"{source.name}: was read, and can be read only once; {way}")
-        self._prepare(reopen())
 
     def _run(self) -> Generator[WindowResult, None, None]:
         if self._is_over:
@@ -400,8 +392,23 @@ class Scan:
         return (window for window in windows if window.packets or self._options.is_sensor)
 
     def _read(self) -> Iterator[Iterator[Event]]:
-        """Read the inputs; yield what their blocks and the passing of time do to the windows."""
-        for step in self._follow() if self._follows else self._interleave():
+        options, limit = self._options, self._options.limits.packets // 2
+        common: dict[str, Any] = {"attempt": self._try, "stopped": lambda: self._stopping, "pace": options.pace}
+        steps: Iterable[Step]
+        if self._follows:
+            # So many packets wait for their windows that inputs should wait for each other.
+            is_full = (lambda: self._windows.waiting > limit) if options.clock_only else None
+            steps = self._following = Following(
+                self.sources,
+                grace=options.grace,
+                clock=options.clock,
+                horizon=self._windows.horizon,
+                is_full=is_full,
+                **common,
+            )
+        else:
+            steps = self._interleaver = Interleaver(self.sources, threads=self.settings.threads, **common)
+        for step in steps:
             if step.begins is not None:
                 with self._lock:
                     self._windows.expect(*step.begins)
@@ -411,35 +418,7 @@ class Scan:
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
 
-    def _interleave(self) -> Interleaver:
-        self._interleaver = Interleaver(
-            self.sources,
-            attempt=self._try,
-            stopped=lambda: self._stopping,
-            threads=self.settings.threads,
-            pace=self._options.pace,
-        )
-        return self._interleaver
-
-    def _follow(self) -> Following:
-        self._following = Following(
-            self.sources,
-            grace=self._options.grace,
-            clock=self._options.clock,
-            attempt=self._try,
-            stopped=lambda: self._stopping,
-            horizon=self._windows.horizon,
-            is_full=self._is_full if self._options.clock_only else None,
-            pace=self._options.pace,
-        )
-        return self._following
-
-    def _is_full(self) -> bool:
-        """Return True if so many packets wait for their windows that inputs should wait for each other."""
-        return self._windows.waiting > self._options.limits.packets // 2
-
     def _reached(self) -> tuple[int, int]:
-        """Return the bytes and packets read so far."""
         if self._interleaver is not None:
             return self._interleaver.reached()
         packets = sum(source.counters.packets for source in self.sources)
@@ -511,13 +490,10 @@ class Scan:
         late = dict(self._windows.put_off)
         # All is counted already. If it matters who opened, a window is put in order as a whole: its packets come file
         # by file.
-        gathers = 1 << 62 if self.settings.has_contacts else None
+        sorts = self.settings.has_contacts
+        gathers = 1 << 62 if sorts else None
         builder = WindowBuilder(
-            self.settings,
-            self._make_detector,
-            find=self._options.find,
-            gathers=gathers,
-            sorts=self.settings.has_contacts,
+            self.settings, self._make_detector, find=self._options.find, gathers=gathers, sorts=sorts
         )
         sliding = None if self._sliding is None else self._slide(builder)
         wanted = {near for index in late for near in range(index - panes + 1, index + panes)}

@@ -47,12 +47,10 @@ class SecondPass:
                     self._hold(index, piece)
 
     def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
-        """Yield the windows in order, each with its packets."""
         for index in sorted(self._held.keys() | self._stored.keys()):
             yield index, self._take(index)
 
     def close(self) -> None:
-        """Free the temporary file."""
         if self._file is not None:
             with contextlib.suppress(OSError):  # what a full disk did not take is not needed
                 self._file.close()
@@ -65,7 +63,6 @@ class SecondPass:
             self._store()
 
     def _store(self) -> None:
-        """Move the packets in memory to the file."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
@@ -82,7 +79,6 @@ class SecondPass:
         self._held, self._count, self._pieces = {}, 0, 0
 
     def _take(self, index: int) -> Iterator[PacketBatch]:
-        """Yield the packets of a window, once."""
         for family, place in self._stored.pop(index, []):
             assert self._file is not None
             self._file.seek(place)

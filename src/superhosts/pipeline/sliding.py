@@ -27,8 +27,6 @@ from superhosts.sketch.sketch import Sketch
 
 
 class _Union(NamedTuple):
-    """The union of some panes."""
-
     whole: Sketch
     densified: frozenset[Part] = frozenset()  # parts that were made dense early: their pairs may fit
     oldest: Sketch | None = None  # the oldest pane, if it is needed to make an exact union
@@ -64,7 +62,6 @@ class PaneQueue:
         return len(self._front) + len(self._back)
 
     def push(self, pane: Sketch) -> None:
-        """Add the youngest pane."""
         self._back.append(pane)
         if self._whole_back is None:
             self._whole_back = self._densified(_Union(pane))  # if it is the pane, it is replaced before it would change
@@ -75,13 +72,11 @@ class PaneQueue:
             self.merges += 1
 
     def pop(self) -> None:
-        """Remove the oldest pane."""
         if not self._front:
             self._turn()
         self._front.pop()
 
     def _turn(self) -> None:
-        """Make the panes of the back the front."""
         self._whole_back = None
         kept, densifies = 0, True
         while self._back:
@@ -96,7 +91,6 @@ class PaneQueue:
                 kept, densifies = 0, False
 
     def _with_older(self, union: _Union, pane: Sketch, *, densifies: bool) -> _Union:
-        """Return the union of some panes and the one before them."""
         begun = self._densified(union) if densifies else union
         if begun is union:
             whole = self._united(union.whole, pane)
@@ -163,12 +157,10 @@ class PaneQueue:
 
 
 def _cubes(sketch: Sketch) -> list[tuple[Part, Cube]]:
-    """Return the parts that count exactly as long as their pairs fit."""
     return [(part, detector) for part, detector in sketch if isinstance(detector, Cube)]
 
 
 def _is_dense(sketch: Sketch, part: Part) -> bool:
-    """Return True if a part has become dense."""
     cube = sketch.parts[part]
     return isinstance(cube, Cube) and not cube.exact
 
@@ -183,8 +175,6 @@ Find = Callable[[Sketch, Window, int], WindowResult]
 
 
 class _Pane(NamedTuple):
-    """What is known of a pane besides its sketch."""
-
     number: int
     packets: int
     drops: int | None
@@ -275,7 +265,6 @@ class SlidingPanes:
         return result
 
     def _first(self, index: int) -> int:
-        """Return the first pane of the window that ends with pane `index`."""
         return index + 1 - self._length // self._slide
 
     def _expire(self, index: int) -> bool:
@@ -288,7 +277,6 @@ class SlidingPanes:
         return had_packets
 
     def _window(self, index: int, pane: Sketch | None) -> WindowResult:
-        """Return the window that ends with pane `index`."""
         packets = sum(each.packets for each in self._panes)
         result = self._found(self._queue.union(), (index + 1) * self._slide, packets)
         drops = [each.drops for each in self._panes if each.drops is not None]
@@ -330,7 +318,6 @@ class SlidingAhead:
         self._begun = self._thread.submit(lambda: list(self._sliding.add(pane)))
 
     def done(self) -> Iterator[WindowResult]:
-        """Yield the window that was begun, if it is ready."""
         if self._begun is not None and self._begun.done():
             yield from self.finish()
 
@@ -347,6 +334,5 @@ class SlidingAhead:
             wait([self._begun])
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
         self._begun = None

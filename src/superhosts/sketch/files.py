@@ -25,8 +25,6 @@ from superhosts.sketch.unanswered import difference, sources_of, with_unanswered
 
 
 class SavedSketch(NamedTuple):
-    """What the header of a file says, unverified."""
-
     path: Path
     is_readable: bool = False  # False: the rest is not known, and reading the file is an error
     window: Window | None = None
@@ -36,12 +34,10 @@ class SavedSketch(NamedTuple):
 
     @property
     def site(self) -> str:
-        """The sites in one word, as rows have them."""
         return joined_sites(self.sites)
 
     @property
     def is_timed(self) -> bool:
-        """Whether its window is known."""
         return self.window is not None and self.window.is_timed
 
     def overlaps(self, start: int | None, end: int | None) -> bool:
@@ -58,7 +54,6 @@ def joined_sites(sites: Iterable[str]) -> str:
 
 
 def saved_sketch(path: Path) -> SavedSketch:
-    """Return what the header of a file says, for selecting and grouping files."""
     header = peek(path) or {}
     try:
         window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
@@ -81,7 +76,6 @@ def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MA
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
-    """Merge a file; the error of a refused merge names the file."""
     try:
         whole.merge_file(path, key=key, max_memory=memory)
     except DifferenceError:

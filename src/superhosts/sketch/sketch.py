@@ -15,8 +15,7 @@ import heapq
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from io import BytesIO
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -34,10 +33,11 @@ from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.kind import Kind, check_mergeable
-from superhosts.detectors.lock import give_lock, holding, state_of
+from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
     Place,
+    Storable,
     Stored,
     StoredPart,
     array_errors,
@@ -48,7 +48,6 @@ from superhosts.detectors.stored import (
     header_errors,
     memory_limit,
     read_fields,
-    unpickle,
 )
 from superhosts.errors import (
     DifferenceError,
@@ -68,17 +67,8 @@ MOST_NOTES = 2500
 SITES_SHOWN = 5  # sites that the text of a sketch names
 
 
-class Sketch:
+class Sketch(Storable):
     """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
-
-    lock: AbstractContextManager[object]
-    __hash__ = None  # type: ignore[assignment]  # Its content changes.
-
-    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
-        made = super().__new__(cls)
-        give_lock(made)
-        return made
 
     def __init__(
         self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
@@ -345,7 +335,6 @@ class Sketch:
         self._bound_notes()
 
     def _bound_notes(self) -> None:
-        """Drop the sites and entries that exceed what a header may contain."""
         sites, entries = bound_notes(self.sites, self.entries)
         if len(sites) < len(self.sites) or len(entries) < len(self.entries):
             self.sites, self.entries, self.unlisted = sites, entries, True
@@ -395,25 +384,6 @@ class Sketch:
             stored = sample.stored() if sample else {}
             write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in stored.items()})
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
-        file = BytesIO()
-        self.save(file)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes | bytearray | memoryview,
-        *,
-        key: bytes | str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        max_memory: str | int | None = None,
-    ) -> Self:
-        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
-        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
-
     @classmethod
     def load(
         cls,
@@ -431,26 +401,10 @@ class Sketch:
         # `cls` may be a class of the caller.
         return cls._with_state(state_of(load(file, key=key, device=device, threads=threads, max_memory=max_memory)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
-
-    @classmethod
-    def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return a sketch with its own lock and these attributes."""
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
-
     def copy(self) -> Self:
         """Return an independent sketch with the same content, on the same devices."""
         with self._held():
             return self._with_state(copy.deepcopy(state_of(self)))
-
-    def __copy__(self) -> Self:
-        return self.copy()  # Never a shallow copy: two locks would guard the same content.
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other would be saved with the same content."""
@@ -521,7 +475,6 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
 
 
 def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidence | None:
-    """Return the sample of pairs of a file."""
     if header.evidence is None:
         return None
     names = {array["name"] for array in reader.header["arrays"]}
@@ -532,7 +485,6 @@ def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidenc
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:
-    """Return the hosts of a column or result that a part may hold, for its detector."""
     if isinstance(hosts, SuperHosts):
         rows = [row.host for row in hosts if row.part.family == part.family]
         return hosts if len(rows) == len(hosts) and hosts.hosts.ndim == 1 else rows
@@ -557,7 +509,6 @@ def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> N
 
 
 def _check_sketch(other: Any) -> None:
-    """Raise MergeError if `other` is not a sketch."""
     if not isinstance(other, Sketch):
         hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")

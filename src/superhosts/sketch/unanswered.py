@@ -43,8 +43,6 @@ def searched(parts: Mapping[Part, Detector], part: Part) -> Detector | Unanswere
 
 
 class Unanswered:
-    """Hosts by the peers they opened to that did not answer."""
-
     def __init__(self, opened: Detector, answered: Detector) -> None:
         self.name = opened.name
         self.format = opened.format
@@ -70,7 +68,6 @@ class Unanswered:
             looked *= 2
 
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
-        """Estimate such peers of many hosts."""
         return difference(self._opened.estimate_many(hosts), self._answered.estimate_many(hosts))
 
     def _left(self, opened: SuperHosts) -> SuperHosts:

@@ -13,18 +13,10 @@ from cubes import dense_cube
 from superhosts.core.units import parse_size
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.search import Store, list_candidates
-from superhosts.detectors.plan import (
-    best_sizes,
-    counted_population,
-    least_memory,
-    population_of,
-    predict,
-    shape_for,
-    standard_error,
-    unnamed_probability,
-)
-from superhosts.detectors.plan.formulas import losing_probability
-from superhosts.detectors.plan.population import load_distribution
+from superhosts.detectors.formulas import losing_probability, shape_for, standard_error, unnamed_probability
+from superhosts.detectors.plan.choice import best_sizes, least_memory
+from superhosts.detectors.plan.population import counted_population, load_distribution, population_of
+from superhosts.detectors.plan.prediction import predict
 from superhosts.errors import GeometryError, ThresholdWarning, UsageError
 from superhosts.lab.compare import SharedSettings, choose
 from superhosts.lab.plan import plan

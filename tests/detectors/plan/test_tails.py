@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from cubes import dense_cube
 from superhosts.detectors.cube import Geometry
-from superhosts.detectors.plan import Prediction, best_sizes, counted_population, predict
+from superhosts.detectors.plan.choice import best_sizes
+from superhosts.detectors.plan.population import counted_population
+from superhosts.detectors.plan.prediction import Prediction, predict
 
 MIB = 1 << 20
 WINDOWS = 3

@@ -335,7 +335,7 @@ def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
     from superhosts.sources.tables.arrow import addresses_of
 
     array = pa.array(numbers(SOURCES), pa.uint32())
-    column = addresses_of(array, "src", "x")
+    column = addresses_of(array, "src")
     assert column.__array_interface__["data"][0] == array.buffers()[1].address
 
 

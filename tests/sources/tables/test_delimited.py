@@ -178,7 +178,6 @@ def big_table(rows: int, note: str = "x") -> str:
 
 def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     text = big_table(2000) + "x,bad,10.0.0.1,5\n" + big_table(500, note='"a\nb, c"') + "y,1.1.1.1,2.2.2.2"
     path = tmp_path / "table.csv"
     path.write_text(text)
@@ -193,7 +192,7 @@ def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest
 def test_a_field_in_quotes_that_reaches_into_the_next_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int
 ) -> None:
-    for name, value in {"PIECE_BYTES": 5000, "_MORE_BYTES": 500, "LONGEST_LINE": 20_000}.items():
+    for name, value in {"PIECE_BYTES": 5000, "LONGEST_LINE": 20_000}.items():
         monkeypatch.setattr(f"superhosts.sources.tables.textreader.{name}", value)
     before = big_table(200)[:4990].rpartition("\n")[0] + "\n"
     text = before + '"' + "z" * (5000 - len(before)) + "\n" * newlines + '",9.9.9.9,10.0.0.1,5\n' + big_table(2000)
@@ -206,7 +205,6 @@ def test_a_field_in_quotes_that_reaches_into_the_next_piece(
 
 def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     path = tmp_path / "table.csv"
     text = big_table(2000)
     path.write_text(text)

@@ -117,7 +117,9 @@ def test_columns_that_hold_no_addresses(tmp_path: Path, column: Any, kind: str) 
     text = said(make(tmp_path / "a.parquet", src=column, dst=column))
     assert kind in text
     if kind != "which column is src":
-        assert text == f"column 'src' has the type {kind}; addresses are text, integers (IPv4), or 4 or 16 bytes"
+        assert text == (
+            f"column 'src': Arrow's {kind} is not a type of addresses; integers, strings and 4 or 16 bytes are"
+        )
 
 
 def test_a_column_that_holds_no_times(tmp_path: Path) -> None:

@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.core.columns.column import (
-    Binary,
     Column,
     Flags,
     Text,
     Values,
     both_valid,
     count_of,
-    from_bytes,
     readable,
 )
 from superhosts.core.device import run_parallel, split_evenly, thread_count
@@ -163,8 +161,6 @@ def hosts_of(column: Column, format: HostFormat) -> Addresses:
 def _numbers(column: Column, format: HostFormat, valid: Flags | None, *, peers: bool) -> Addresses:
     """Return the numbers of all rows; rows that are not valid may have any number."""
     values = column.values
-    if isinstance(values, Binary):
-        values = from_bytes(values, valid if column.codes is None else None)
     numbers, bad = _from_text(values, format, peers) if isinstance(values, Text) else _from(values, format, peers)
     if column.codes is not None:
         if not len(numbers):  # All rows are null.
@@ -190,16 +186,13 @@ def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, 
     count = count_of(text)
     if count <= SLICE:
         return _from_addresses(text.addresses(), format, peers)
-    read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
+    parts = (text.part(slice(start, start + SLICE)) for start in range(0, count, SLICE))
+    read = [_from_addresses(part.addresses(), format, peers) for part in parts]
     pieces = [each for each, _ in read]
     if len({each.ndim for each in pieces}) > 1:  # Only some have IPv6 peers.
         pieces = [as_words(each) for each in pieces]
     numbers: Addresses = np.concatenate(pieces)  # type: ignore[assignment]
     return numbers, np.concatenate([bad for _, bad in read])
-
-
-def _part(text: Text, start: int) -> Text:
-    return Text(text.data, text.starts[start : start + SLICE], text.ends[start : start + SLICE])
 
 
 def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags]:
@@ -276,9 +269,7 @@ def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
 
 def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
     if isinstance(values, Text):
-        one = slice(row, row + 1)
-        values = Text(values.data, values.starts[one], values.ends[one]).addresses()
-        row = 0
+        values, row = values.part(slice(row, row + 1)).addresses(), 0
     if not isinstance(values, AddressColumn):
         return "is negative" if values[row] < 0 else f"does not fit in {128 if peers else format.key_bits} bits"
     kind = int(values.kinds[row])

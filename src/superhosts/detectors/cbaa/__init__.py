@@ -38,15 +38,13 @@ from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Pl
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.plan import prefix_test, zero_limit
+from superhosts.detectors.formulas import prefix_test, zero_limit
 from superhosts.jit.cache import compiled
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
 
 
 class Store(NamedTuple):
-    """The arrays of a CBAA sketch."""
-
     bits: Words  # (columns of all slices and arrays, words)
     zeros: Counts  # (columns,): zero bits of each column
 
@@ -63,7 +61,6 @@ def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry:
 
 @compiled
 def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
-    """Set the bits of a batch of pairs."""
     low, peers = scratch.low, scratch.peers
     rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     bits, zeros = store.bits.reshape(-1), store.zeros
@@ -206,7 +203,6 @@ def join(
 
 @compiled
 def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), geometry.restoring + geometry.validating), np.int64)
     for i in range(len(hosts)):
         slice_ = np.int64(hosts[i, 1] & np.uint64((1 << geometry.slice_bits) - 1))
@@ -221,8 +217,6 @@ def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
 
 
 class CpuCbaa(CpuEngine):
-    """A CBAA sketch in main memory."""
-
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.store = Store(self.bits, self.counts)
@@ -233,7 +227,6 @@ class CpuCbaa(CpuEngine):
         fill(task, self.bins.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Join hot columns to addresses, slice by slice."""
         self.flush()
         slices = 1 << self.geometry.slice_bits
         shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough calls to keep every thread busy
@@ -287,8 +280,7 @@ class Cbaa(ColumnSketch):
         return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
 
     def _search_for(self, threshold: float) -> Search:
-        prefix = prefix_test(self.geometry.column_bits, threshold)
-        return Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
+        return Search(np.array(self._limits(threshold), np.int64), *prefix_test(self.geometry.column_bits, threshold))
 
 
 class PaperCbaa(Cbaa):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_hash, pair_hash
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import ArrayShape
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 
@@ -48,7 +48,6 @@ class Geometry(NamedTuple):
         return cls(validating=1, validating_bits=12, rows_by_peer=1)
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         limits = {
             "slice_bits": (0, 10),
             "restoring": (2, MAX_ARRAYS),
@@ -78,47 +77,38 @@ class Geometry(NamedTuple):
 
     @property
     def left_bits(self) -> int:
-        """Bits of the mangled address above the slice bits."""  # L, the length of LP
         return 32 - self.slice_bits
 
     @property
     def arrays(self) -> int:
-        """Columns per host."""  # k
         return self.restoring + self.validating
 
     @property
     def rows(self) -> int:
-        """Bits per column."""  # g
         return 1 << self.column_bits
 
     @property
     def words(self) -> int:
-        """64-bit words per column."""
         return 1 << (self.column_bits - 6)
 
     @property
     def slice_columns(self) -> int:
-        """Columns per slice, over all arrays."""
         return (self.restoring << self.index_bits) + (self.validating << self.validating_bits)
 
     @property
     def total_columns(self) -> int:
-        """Columns in the whole sketch."""
         return self.slice_columns << self.slice_bits
 
     @property
     def edges(self) -> list[int]:
-        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
         widths = [1 << self.index_bits] * self.restoring + [1 << self.validating_bits] * self.validating
         return [sum(widths[:array]) for array in range(len(widths) + 1)]
 
     @property
     def memory(self) -> int:
-        """Bytes of the columns."""
         return self.total_columns * self.rows // 8
 
     def array_shapes(self) -> dict[str, ArrayShape]:
-        """Return the shape of the columns."""
         return {"bits": ArrayShape((self.total_columns, self.words))}
 
 
@@ -132,7 +122,6 @@ class Search(NamedTuple):
 
 @compiled
 def left_bits(geometry: Geometry) -> int:
-    """Return the length of LP."""
     return 32 - geometry.slice_bits
 
 
@@ -164,7 +153,6 @@ def restoring_column(left: int, start: int, geometry: Geometry) -> int:
 
 @compiled
 def validating_column(left: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    """Return the hashed column of LP in a validating array."""
     return column_hash(left, draw, 1 << geometry.validating_bits)
 
 

@@ -53,7 +53,6 @@ def make_column_of(geometry: Geometry) -> Any:
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair. It reads all columns before it writes."""
     arrays, word_shift = geometry.arrays, geometry.column_bits - 5
     column_of = make_column_of(geometry)
 
@@ -74,7 +73,6 @@ def make_put(geometry: Geometry) -> Put:
 
 @cache
 def make_list_hot(geometry: Geometry) -> Kernel:
-    """Return the kernel that lists the hot columns of the first array in all slices."""
     size, slices = 1 << geometry.index_bits, 1 << geometry.slice_bits
 
     def list_hot(zeros: Any, limits: Any, answer: Any, candidates: Any) -> None:
@@ -208,8 +206,6 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
 
 
 class CudaCbaa(CudaEngine):
-    """A CBAA sketch on one GPU."""
-
     geometry: Geometry
 
     def _make_put(self) -> Put:

@@ -50,17 +50,10 @@ from superhosts.detectors.estimate import (
     measure_all,
     saturation_of,
 )
+from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
 from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.plan import (
-    MISS_EXPONENT,
-    coarsest_sample,
-    most_peers,
-    prefix_test,
-    unnamed_probability,
-    zero_limit,
-)
 from superhosts.detectors.stored import Place
 
 __all__ = ["Cube", "Geometry"]
@@ -199,7 +192,6 @@ class Cube(ColumnSketch):
         return bool((bits - self.engine.zero_sums()).sum(axis=0).max() > self.geometry.exact_pairs)
 
     def _pairs(self) -> PairSet | None:
-        """Return the set of all pairs if the cube is exact."""
         return self.engine.settle() if isinstance(self.engine, Stages) else None
 
     def _counted(self, mangled: Words, peers: NDArray[np.int64]) -> SuperHosts:
@@ -233,7 +225,6 @@ class Cube(ColumnSketch):
         return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
-        """Return how full the columns of a host are; an empty list if the cube is exact and has none."""
         return super()._columns_of(host) if self._pairs() is None else []
 
     @locked
@@ -265,7 +256,6 @@ class Cube(ColumnSketch):
         return kind.geometry.memory + listed
 
     def _file_arrays(self) -> Arrays:
-        """Return the rows of all hosts if the cube is exact, unless bits and labels are smaller."""
         pairs = self._pairs()
         rows = None if pairs is None else encode(gather(pairs, self.geometry, self.key), self.geometry, self.key)
         return self._arrays() if rows is None else rows
@@ -299,7 +289,6 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        """Return the last words of the hosts that are listed, or that labels name."""
         assert isinstance(kind.geometry, Geometry)
         if "rows" in arrays:
             mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
@@ -351,12 +340,12 @@ class Cube(ColumnSketch):
                 giant_counts = self.engine.measure_giants(mangled[big])
             # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
             seen = Evidence(giant_counts[:, :-1], giant_counts[:, -1], evidence.fills[big])
-            giant = measure(seen, rows, coarsest_sample(geometry))
+            giant = measure(seen, rows, geometry.coarsest_sample)
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
         # In an overfull cube, others alone fill the AND.
         noise = float(self._mean_fills().prod(axis=1).max()) if found.full.any() else 0.0
-        return conclude(found, saturation_of(rows, 1 - noise, coarsest_sample(geometry)))
+        return conclude(found, saturation_of(rows, 1 - noise, geometry.coarsest_sample))
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
@@ -366,7 +355,7 @@ class Cube(ColumnSketch):
 
     @property
     def _most_peers(self) -> int:
-        return most_peers(self.geometry)
+        return self.geometry.most_peers
 
     @property
     @locked

@@ -25,7 +25,7 @@ import numpy as np
 
 from superhosts.core.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
-from superhosts.detectors.plan.formulas import GIANT_BITS
+from superhosts.detectors.formulas import GIANT_BITS
 from superhosts.jit.cache import compiled
 
 TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains; four with turned lines
@@ -34,7 +34,6 @@ LINE_WORDS = 8  # words of a cache line
 
 @compiled
 def slice_of(low: int, geometry: Geometry) -> int:
-    """Return the slice of a mangled host, from its low word."""
     return low & ((1 << geometry.slice_bits) - 1)
 
 
@@ -86,7 +85,6 @@ def place_in_array(folded: int, pair: int, draw: tuple[int, int], columns: int, 
 
 @compiled
 def rotated_back(word: int, rotation: int) -> int:
-    """Return a word of a column with the rotation undone."""
     return (word >> rotation | word << (-rotation & 63)) & MASK64
 
 
@@ -98,7 +96,6 @@ def label_of(low: int, geometry: Geometry) -> int:
 
 @compiled
 def row_of(pair: int, geometry: Geometry) -> int:
-    """Return the row of a pair from its hash."""
     return pair & ((1 << geometry.column_bits) - 1)
 
 
@@ -110,7 +107,6 @@ def is_sampled(pair: int, geometry: Geometry) -> bool:
 
 @compiled
 def is_for_giants(pair: int) -> bool:
-    """Return True if giant columns take a pair."""
     return pair >> (64 - GIANT_BITS) == (1 << GIANT_BITS) - 1
 
 
@@ -166,19 +162,16 @@ def label_word(priority: int, limb: int) -> int:
 
 @compiled
 def priority_in(word: int) -> int:
-    """Return the priority in a word of a label."""
     return word >> 32
 
 
 @compiled
 def limb_in(word: int) -> int:
-    """Return the limb of a mangled host in a word of a label."""
     return word & MASK32
 
 
 @compiled
 def holds_limb(word: int, priority: int, limb: int) -> bool:
-    """Return True if a word of a label has this priority and this limb."""
     return priority_in(word) == priority and limb_in(word) == limb
 
 

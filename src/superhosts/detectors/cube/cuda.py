@@ -66,7 +66,6 @@ def pack_place(first: int, turn: int, rotation: int) -> int:
 
 @compiled
 def first_word_in(place: int) -> int:
-    """Return the index of a column's first word."""
     return place >> 32
 
 
@@ -78,13 +77,11 @@ def turn_in(place: int) -> int:
 
 @compiled
 def rotation_in(place: int) -> int:
-    """Return the rotation of a host's bits in a column."""
     return place & 63
 
 
 @cache
 def make_place_of(geometry: Geometry) -> Any:
-    """Return the device function that computes the place of one of a mangled host's columns."""
     words = geometry.words
 
     def place_of(column: Any, folded: Any, draw: Any) -> Any:
@@ -299,7 +296,6 @@ LIST_BLOCKS, VERIFY_BLOCKS = 64, 32  # blocks per multiprocessor
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair. It reads the columns before it writes."""
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
     word_shift, above = geometry.column_bits - 5, geometry.rows - 64
     lowest = int(lowest_priority(geometry.share_bits))
@@ -350,8 +346,6 @@ def make_put(geometry: Geometry) -> Put:
 
 @cache
 def make_column_of(geometry: Geometry, giant: bool) -> Any:
-    """Return the device function that computes a host's plain or giant column in one array."""
-
     def host_column(high: Any, low: Any, array: int, key: Any) -> int:
         folded, draw = U64(fold(high, low, key)), draw_of(array, key)
         if giant:
@@ -375,8 +369,6 @@ def make_read(geometry: Geometry) -> Any:
 
 
 class CudaCube(CudaEngine):
-    """A labelled cube on one GPU."""
-
     geometry: Geometry
     names = ("bits", "labels")
 

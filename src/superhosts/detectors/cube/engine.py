@@ -66,13 +66,10 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
 
 
 def keep_larger(labels: Words, other: Words, into: Words) -> None:
-    """Write the larger one of each two labels."""
     np.maximum(labels, other, out=into)
 
 
 class CpuCube(CpuEngine):
-    """A labelled cube in main memory."""
-
     def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
         super().__init__(plan, bins, cleared=cleared)
         geometry: Geometry = plan.geometry
@@ -87,28 +84,23 @@ class CpuCube(CpuEngine):
 
     @staticmethod
     def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the plain columns of mangled hosts: one row per host, one column index per array."""
         return columns_of(mangled, False, geometry, key)
 
     @staticmethod
     def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the giant columns of mangled hosts: one row per host, one column index per array."""
         return columns_of(mangled, True, geometry, key)
 
     def write(self, task: Task) -> None:
         self.write_from(task, self.bins.pool)
 
     def write_from(self, task: Task, pool: Pool) -> None:
-        """Write the pairs of one thread's task, whose chunks are in any pool."""
         fill(task, pool, self.store, self.geometry, self.key)
 
     def merge(self, other: Engine) -> None:
-        """OR the columns of another engine into these and keep the maximum of each label."""
         super().merge(other)
         self._unite_labels(self, other)
 
     def unite(self, one: Engine, other: Engine) -> None:
-        """Become the union of two engines. This one must be new."""
         super().unite(one, other)
         self._unite_labels(one, other)
 
@@ -116,7 +108,6 @@ class CpuCube(CpuEngine):
         by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
-        """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""
         if block.is_empty:
             return
         if name == "labels":
@@ -125,7 +116,6 @@ class CpuCube(CpuEngine):
             super().merge_block(name, start, stop, block)
 
     def merge_rows(self, content: HostRows) -> None:
-        """Set the bits and labels of hosts that a file lists with their rows."""
         self.flush()
         spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, content, self.store, self.geometry, self.key) for span in spans]
@@ -154,7 +144,6 @@ class Stages(Engine):
         self._start()
 
     def _start(self) -> None:
-        """Start as an empty set."""
         self.device = "cpu" if self._asked == "auto" else self._asked  # where the dense engine is, or will be
         self.dense: Engine | None = None
         self.bins: Bins | None = make_bins(self.plan, grows=True)
@@ -180,7 +169,6 @@ class Stages(Engine):
         self._finish()
 
     def _finish(self) -> None:
-        """Become dense, unless that is done."""
         if self.bins is not None:
             self._become_dense()
             self.bins = None
@@ -254,7 +242,6 @@ class Stages(Engine):
 
     @property
     def size(self) -> int:
-        """Bytes of the tables of pairs, or of the dense engine."""
         return self.pairs.memory if self.pairs is not None else self._dense_form().size
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -286,7 +273,6 @@ class Stages(Engine):
             self.dense.flush()
 
     def clear(self) -> None:
-        """Discard all pairs and start as a set again."""
         if self.pairs is not None and self.dense is None:
             self.pairs.clear()
         else:
@@ -308,7 +294,6 @@ class Stages(Engine):
         return twin
 
     def merge(self, other: Engine) -> None:
-        """Merge another engine. The union of two exact ones is exact if it fits."""
         theirs = other.settle() if isinstance(other, Stages) else None
         mine = self.settle()
         if mine is not None and theirs is not None:
@@ -352,19 +337,15 @@ class Stages(Engine):
         return self._dense_form().arrays()
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by arrays that `arrays` returned, and become dense."""
         self._replace(lambda engine: engine.load(arrays))
 
     def copy_from(self, other: Engine) -> None:
-        """Take over the state of a dense engine. This one must be new."""
         self._replace(lambda engine: engine.copy_from(other))
 
     def unite(self, one: Engine, other: Engine) -> None:
-        """Become the union of two dense engines. This one must be new."""
         self._replace(lambda engine: engine.unite(one, other))
 
     def _replace(self, fill: Callable[[Engine], None]) -> None:
-        """Become a dense engine that `fill` fills."""
         dense = self._on_auto_gpu(fill) if self.dense is None else None
         if dense is None:
             dense = self.dense or make_dense(self.plan, self.device, cleared=False)
@@ -373,7 +354,6 @@ class Stages(Engine):
 
 
 def _pieces(batches: Batches) -> Iterator[Batches]:
-    """Yield the pairs of batches in groups of up to PIECE pairs."""
     group: list[tuple[Addresses, Addresses]] = []
     room = PIECE
     for hosts, peers in batches:
@@ -406,7 +386,6 @@ def make_on_gpu(plan: Plan, gpu: int) -> Engine:
 
 
 def merge_dense(dense: Engine, other: Engine) -> None:
-    """Merge any engine of a cube into a dense one."""
     if not isinstance(other, Stages):
         dense.merge(other)
         return
@@ -446,7 +425,6 @@ def pair_columns(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]
 
 @compiled
 def unpack_narrow(entries: Words, chunks: Indexes, sizes: Indexes, key: Key) -> tuple[Narrow, Narrow]:
-    """Return the hosts and peers of entries of one word."""
     count = np.int64(0)
     for size in sizes:
         count += size

@@ -62,8 +62,6 @@ MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that sta
 
 
 class Block(NamedTuple):
-    """About BATCH pairs, as arrays of equal length."""
-
     high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
     folded: Words  # the mangled host folded into 64 bits
@@ -84,8 +82,6 @@ class Span(NamedTuple):
 
 
 class Work(NamedTuple):
-    """All that the loops of one thread use."""
-
     block: Block
     span: Span
     store: Store
@@ -191,7 +187,6 @@ def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
 
 @compiled
 def _copy(words: Words, halves: Indexes) -> None:
-    """Copy the low halves of words."""
     for i in range(len(words)):
         halves[i] = np.uint32(words[i])
 
@@ -296,7 +291,6 @@ class Lane(NamedTuple):
 
 @compiled
 def make_lane(draw: tuple[int, int], geometry: Geometry) -> Lane:
-    """Return the numbers of one array."""
     turned = max(0, geometry.column_bits - LINE_BITS) * geometry.turned_lines
     return Lane(
         np.uint64(draw[0]),
@@ -331,7 +325,6 @@ def _set_bits(hosts: Any, array: int, slice_: int, count: int, work: Work) -> No
 
 @compiled
 def _test_bits(hosts: Any, array: int, slice_: int, count: int, in_lanes: bool, work: Work) -> None:
-    """Set the bits of pairs in one array and count the zeros that become ones."""
     rows, slices, near, geometry = work.span.rows, work.span.slices, work.span.places, work.geometry
     bits, zeros = work.store.bits.reshape(-1), work.store.zeros
     six, one, low_bits, shift = np.uint64(6), np.uint64(1), np.uint64(63), np.uint64(geometry.column_bits)
@@ -370,7 +363,6 @@ def _locate(hosts: Any, rows: Indexes, draw: tuple[int, int], geometry: Geometry
 
 @compiled
 def _compete(array: int, found: int, work: Work) -> None:
-    """Let the contenders of the block compete for the labels of one array."""
     (high, low, folded, _pairs, tickets, _, contenders), store, geometry = work.block, work.store, work.geometry
     labels, limbs = store.labels.reshape(-1), store.labels.shape[2]
     lowest, draw = np.uint64(lowest_priority(geometry.share_bits)), column_draw(array, work.key)
@@ -404,7 +396,6 @@ def _name(labels: Words, word: np.uint64, priority: np.uint64, host: np.uint64) 
 
 @compiled
 def _first_column(slice_: int, array: int, geometry: Geometry) -> np.uint64:
-    """Return the first column of one array in a slice."""
     return (np.uint64(slice_) * np.uint64(geometry.arrays) + np.uint64(array)) * np.uint64(geometry.columns)
 
 

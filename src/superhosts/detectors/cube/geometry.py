@@ -10,9 +10,15 @@ from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.pairs import check_width
 from superhosts.core.units import format_size, parse_count, parse_size
 from superhosts.detectors.engines.base import ArrayShape
-from superhosts.detectors.plan import best_sizes, check_limits, check_suffices, column_bytes, columns_in, shape_for
-from superhosts.detectors.plan.choice import MOST_COLUMNS
-from superhosts.detectors.plan.formulas import GIANT_BITS
+from superhosts.detectors.formulas import (
+    GIANT_BITS,
+    MOST_COLUMNS,
+    Sizes,
+    check_limits,
+    column_bytes,
+    columns_in,
+    shape_for,
+)
 from superhosts.errors import GeometryError
 
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
@@ -33,19 +39,10 @@ _OPTIONAL = {"giants": 0, "sample": 1}  # numbers that need not be given, and wh
 _EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=5,columns=47,rows=65536,labels=64,share=8,giants=1"
 
 
-class Geometry(NamedTuple):
-    """Sizes of a cube, as plain integers so that kernels accept it as an argument."""
+class Geometry(Sizes):
+    """Sizes of a cube, with all that follows from them."""
 
-    key_bits: int  # bits of a host: 32, 64 or 128
-    slice_bits: int  # r: 2^r slices
-    arrays: int  # k: columns per host
-    column_bits: int  # log2 g: 2^column_bits rows
-    columns: int  # c: columns per array and slice
-    label_bits: int  # 2^label_bits labels per column
-    share_bits: int  # pairs in the highest 2^-share_bits of priorities compete for labels
-    giants: int = 0  # giant columns per array and slice, which count one in GIANT_SAMPLE of the pairs
-    sample_bits: int = 0  # one in 2^sample_bits of the pairs is written at all
-    turned_lines: int = 1  # 0: rows are turned within their words only, as in files of version 2
+    __slots__ = ()
 
     @staticmethod
     def older() -> dict[str, int]:
@@ -73,22 +70,24 @@ class Geometry(NamedTuple):
         least = cls(key_bits, shape.slice_bits, shape.arrays, shape.column_bits, 2, shape.label_bits, share_bits)
         least._replace(giants=giants or 0, sample_bits=sample_bits).check()
         parts = shape.arrays << shape.slice_bits
-        columns = columns_in(size // parts, shape, key_bits, giants)
+        plain, giant = columns_in(size // parts, shape, key_bits, giants)
         one = column_bytes(shape.column_bits, shape.label_bits, key_bits)
-        if columns.plain < 2:
+        if plain < 2:
             rule = f"two columns in each of {shape.arrays} arrays of {1 << shape.slice_bits} slices"
             raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {format_size(2 * one * parts)}")
-        if columns.plain > MOST_COLUMNS:
+        if plain > MOST_COLUMNS:
             most = format_size(MOST_COLUMNS * one * parts)
             rule = f"{MOST_COLUMNS:,} columns, the most, in each of {shape.arrays} arrays of {1 << shape.slice_bits:,}"
             raise GeometryError(f"memory {format_size(size)} is too large: {rule} slices take {most}")
-        return least._replace(columns=columns.plain, giants=columns.giant, sample_bits=sample_bits).check()
+        return least._replace(columns=plain, giants=giant, sample_bits=sample_bits).check()
 
     @classmethod
     def for_traffic(
         cls, memory: str | int, key_bits: int = 32, *, flows: str | int, threshold: float = defaults.THRESHOLD
     ) -> Self:
         """Return the geometry with the least predicted error. A memory that is too small for the flows is refused."""
+        from superhosts.detectors.plan.choice import best_sizes, check_suffices  # Most cubes are not planned.
+
         pairs = parse_count(flows)
         sizes = best_sizes(parse_size(memory), pairs, threshold, key_bits)
         check_suffices(sizes, pairs, threshold, memory)
@@ -143,11 +142,6 @@ class Geometry(NamedTuple):
         return ",".join(f"{name}={number}" for name, number in numbers.items() if number != _OPTIONAL.get(name))
 
     @property
-    def rows(self) -> int:
-        """Bits per column."""  # g
-        return 1 << self.column_bits
-
-    @property
     def words(self) -> int:
         """64-bit words per column."""
         return 1 << (self.column_bits - 6)
@@ -178,19 +172,9 @@ class Geometry(NamedTuple):
         return self.rows // 8 if self.giants else 0
 
     @property
-    def sample(self) -> int:
-        """One in this many pairs is written."""
-        return 1 << self.sample_bits
-
-    @property
     def edges(self) -> list[int]:
         """Index of each array's first plain column within a slice, followed by the number of these in a slice."""
         return [array * self.columns for array in range(self.arrays + 1)]
-
-    @property
-    def memory(self) -> int:
-        """Bytes of columns and labels."""
-        return self.total_columns * self.rows // 8 + self.plain_columns * 8 * self.limbs * self.labels
 
     @property
     def exact_pairs(self) -> int:

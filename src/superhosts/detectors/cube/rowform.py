@@ -63,7 +63,6 @@ BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its
 
 
 def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
-    """Return the shapes and types of the arrays."""
     words, host = (2, "<u8") if geometry.key_bits == 128 else (1, "<u4" if geometry.key_bits == 32 else "<u8")
     return {
         "counts": ArrayShape((2, None), "<u4"),
@@ -76,8 +75,6 @@ def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
 
 
 class HostRows(NamedTuple):
-    """Hosts with their rows and labels, decoded and checked."""
-
     hosts: Words  # (hosts, 2): mangled, high and low word
     starts: Numbers  # (hosts + 1,): index of each host's first row
     rows: NDArray[Any]
@@ -110,7 +107,6 @@ def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tupl
 
 
 def has_repeats(hosts: Words) -> bool:
-    """Return True if two of the hosts (high, low) are equal."""
     low = np.sort(hosts[:, 1])
     if not (low[1:] == low[:-1]).any():
         return False
@@ -151,7 +147,6 @@ def _check_giants(giants: Words, rows: int) -> None:
 def _check_labels(
     winners: NDArray[np.uint8], priorities: NDArray[np.uint32], hosts: int, geometry: Geometry
 ) -> Numbers:
-    """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
         raise ArrayError("winners", f"has {counted(len(winners), 'host')}, must have {hosts:,}")
     if geometry.arrays < 8 and (winners >> geometry.arrays).any():
@@ -217,8 +212,6 @@ def undo_differences(
 
 
 class Slice(NamedTuple):
-    """The columns of one slice, in which bits are set."""
-
     number: int
     plain: Words  # (columns of the slice, words)
     giants: Words  # (giant columns of the slice, words)
@@ -325,14 +318,12 @@ def pass_slices(
 
 
 def memory_of(sides: Mapping[str, Any], geometry: Geometry) -> int:
-    """Return the bytes that arrays with these sides take, with what they decode to."""
     rows = 2 * sides["rows"][0] * np.dtype(shapes(geometry)["rows"].dtype).itemsize
     marks = 8 * sides["giants"][0] + sides["winners"][0] + 4 * sides["priorities"][0]
     return int(rows + marks + 8 * sides["counts"][1] + BYTES_PER_HOST * sides["hosts"][1])
 
 
 def empty_arrays(sides: Mapping[str, Any], geometry: Geometry) -> Arrays:
-    """Return arrays with these sides, for reading a file."""
     return {name: np.zeros(sides[name], shape.dtype) for name, shape in shapes(geometry).items()}
 
 
@@ -341,8 +332,6 @@ ARRAY_OVERHEAD = 66  # bytes of a small array in a file besides its content: its
 
 
 class Gathered(NamedTuple):
-    """Hosts with their rows and priorities."""
-
     hosts: Words  # (hosts, 2): mangled, high and low word
     counts: Numbers  # rows of each host
     rows: NDArray[np.uint32]  # of all hosts, ascending within each; GIANT marks those of giant columns
@@ -476,7 +465,6 @@ def _scatter(entries: Words, shift: np.uint64, mask: np.uint64, digits: int, out
 def reorder_rows(
     order: Numbers, counts: Numbers, starts: Numbers, rows: NDArray[np.uint32], out: NDArray[np.uint32]
 ) -> None:
-    """Copy the rows of the hosts in `order`, one host after the other."""
     place = 0
     for host in order:
         for i in range(starts[host], starts[host] + counts[host]):
@@ -523,7 +511,6 @@ def _size_of_bits(columns: Numbers, labels: int, geometry: Geometry) -> float:
 
 
 def _entropy(size: int, chosen: NDArray[Any]) -> float:
-    """Return the bits that sets of these sizes take, each chosen from `size` elements."""
     values, times = np.unique(chosen, return_counts=True)
     bits = 0.0
     for value, number in zip(values.tolist(), times.tolist(), strict=True):
@@ -533,7 +520,6 @@ def _entropy(size: int, chosen: NDArray[Any]) -> float:
 
 @compiled
 def column_loads(hosts: Words, counts: Numbers, geometry: Geometry, key: Key) -> Numbers:
-    """Return the rows of all hosts of each plain column."""
     loads = np.zeros((geometry.arrays * geometry.columns) << geometry.slice_bits, np.int64)
     for i in range(len(hosts)):
         folded = fold(hosts[i, 0], hosts[i, 1], key)
@@ -585,7 +571,6 @@ def host_differences(hosts: Words, sizes: Numbers) -> Words:
 
 @compiled
 def row_differences(counts: Numbers, marked: NDArray[np.uint32], rows: NDArray[Any], giants: Words) -> None:
-    """Write the differences of each host's rows, and one bit for each row that giant columns have."""
     place = 0
     for count in counts:
         before = np.int64(-1)

@@ -37,8 +37,6 @@ STAGES = 4  # tests of the AND: three of its first words, then all of them
 
 
 class Store(NamedTuple):
-    """The arrays of a cube."""
-
     bits: Words  # (columns of all slices and arrays, words)
     zeros: Counts  # (columns,): zero bits of each column
     labels: Words  # (plain columns, labels, limbs)
@@ -55,7 +53,6 @@ class Places(NamedTuple):
 
 @compiled
 def make_places(geometry: Geometry) -> Places:
-    """Allocate memory for the places of one host."""
     arrays, words = geometry.arrays, 1 << (geometry.column_bits - 6)
     integers = np.empty((2, arrays), np.int64)
     return Places(integers[0], np.empty(arrays, np.uint64), integers[1], np.empty(words, np.uint64))
@@ -63,7 +60,6 @@ def make_places(geometry: Geometry) -> Places:
 
 @compiled
 def find_places(high: int, low: int, giant: bool, places: Places, geometry: Geometry, key: Key) -> None:
-    """Compute the plain or the giant columns of a mangled host in all arrays, and its turns."""
     folded = fold(high, low, key)
     for array in range(geometry.arrays):
         draw = column_draw(array, key)
@@ -226,7 +222,6 @@ def verify(hosts: Words, store: Store, search: Search, geometry: Geometry, key: 
 
 @compiled
 def columns_of(hosts: Words, giant: bool, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the plain or the giant columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), geometry.arrays), np.int64)
     places = make_places(geometry)
     for i in range(len(hosts)):

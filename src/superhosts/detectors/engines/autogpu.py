@@ -73,7 +73,6 @@ class AutoGpu:
         self._lock = threading.Lock()
 
     def engine(self, plan: Plan) -> tuple[Engine, str] | None:
-        """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""
         trial = self._trial(plan)
         if not trial.done():
             return None
@@ -97,7 +96,6 @@ class AutoGpu:
         self.say(NOT_USED.format(error))
 
     def wait(self) -> None:
-        """Wait until all that was started in the background has ended."""
         for trial in list(self._trials.values()):
             trial.result()
 

@@ -25,12 +25,10 @@ Counts = NDArray[np.int32]
 
 
 def is_on_gpu(column: Any) -> bool:
-    """Return True if an array is in a GPU's memory: an array of CuPy, numba or any CUDA array interface."""
     return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
 
 
 def to_host(column: Any) -> Any:
-    """Return an array in main memory, copied from the GPU if necessary."""
     if not is_on_gpu(column):
         return column
     # It loads the CUDA packages, which are optional and slow to load.
@@ -44,13 +42,10 @@ Side = int | tuple[int, ...] | None  # one size, several allowed sizes, or any s
 
 
 class ArrayShape(NamedTuple):
-    """The shape and type of one array of a sketch."""
-
     sides: tuple[Side, ...]
     dtype: str = "<u8"
 
     def fits(self, sides: Sequence[int]) -> bool:
-        """Return True if an array with these sides has this shape."""
         return len(sides) == len(self.sides) and all(map(_fits, sides, self.sides))
 
     def __str__(self) -> str:
@@ -132,8 +127,6 @@ class TransferSizes:
 
 @dataclass(frozen=True)
 class GpuTuning:
-    """Sizes of the work on a GPU."""
-
     min_tiled_pairs: int = 1 << 22  # pairs per batch; sorting fewer by slice does not pay
     min_tiled_memory: int = 32 << 20  # bytes of a sketch; a smaller one stays in the cache without sorting
     max_tiled_pairs: int = 1 << 27  # pairs sorted at a time: 1 GiB if that is a small part of the GPU's memory
@@ -146,8 +139,6 @@ class GpuTuning:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Sizes of the work on the CPU, and those of the work on a GPU."""
-
     min_pairs_per_thread: int = 8192  # for fewer pairs, waking another thread costs more than it saves
     min_pending: int = 1 << 20  # pending pairs of the exact detector; sorting fewer is not worth the calls
     host_slots: int = 1 << 10  # slots of a new set of hosts in main memory
@@ -166,8 +157,6 @@ class CrowdedError(Exception):
 
 
 class Plan(NamedTuple):
-    """The arguments from which every engine is built."""
-
     geometry: ColumnGeometry
     key: Key
     threads: int
@@ -185,8 +174,6 @@ def sample_batches(key_bits: int) -> Batches:
 
 
 class Engine(ABC):
-    """The columns of one sketch on one device."""
-
     max_steps = MAX_STEPS
     narrows = False  # it takes integers of 64 bits for hosts of 32 (see `bins.py`), and raises DoesNotFitError
 
@@ -209,7 +196,6 @@ class Engine(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes of the columns and of the set of hosts."""
         return int(self.geometry.memory) + self.host_memory
 
     @abstractmethod
@@ -220,7 +206,6 @@ class Engine(ABC):
         """
 
     def update_batches(self, batches: Batches) -> None:
-        """Add several batches of pairs, as `update` does for one."""
         for hosts, peers in batches:
             self.update(hosts, peers)
 

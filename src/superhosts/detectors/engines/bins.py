@@ -82,7 +82,6 @@ def cache_shift(places: int) -> np.uint64:
 
 @compiled
 def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Pool, key: Key) -> None:
-    """Append pairs of 32-bit hosts and 32-bit peers to bins."""
     block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     recent = cache.reshape(-1)
@@ -172,16 +171,12 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
 
 
 class Task(NamedTuple):
-    """The chunks that one thread writes to its slices, slice by slice."""
-
     chunks: Indexes
     sizes: Indexes  # entries of each chunk
     seen: Words  # the thread's cache of recently written pairs; without places if no pair comes twice
 
 
 class Scratch(NamedTuple):
-    """Entries unpacked from the bins, as arrays of equal length."""
-
     high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
     peers: Words
@@ -346,7 +341,6 @@ class Bins:
         }
 
     def free(self, thread: int) -> int:
-        """Return the entries that a thread can take, since each bin may open one more chunk."""
         taken = self.pool.cursors[thread, self.bins] - thread * self.chunks
         return int(self.chunks - taken - self.bins) * CHUNK
 

@@ -38,7 +38,6 @@ def ones_of(word: np.uint64) -> np.uint64:
 
 @compiled
 def count_zeros(columns: Words, zeros: Counts, start: int, stop: int) -> None:
-    """Count the zero bits of columns start..stop."""
     for c in range(start, stop):
         ones = np.uint64(0)
         for w in range(columns.shape[1]):
@@ -60,7 +59,6 @@ def or_columns(into: Words, one: Words, other: Words, zeros: Counts, start: int,
 
 @compiled
 def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -> np.int64:
-    """Count the ones of the AND of the chosen columns, in words start..stop."""
     ones = np.uint64(0)
     for w in range(start, stop):
         word = columns[chosen[0], w]
@@ -72,7 +70,6 @@ def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -
 
 @compiled
 def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
-    """For each row of `chosen`, count the zeros of the AND of the columns with these indexes."""
     zeros = np.empty(len(chosen), np.int32)
     for i in range(len(chosen)):
         zeros[i] = columns.shape[1] * 64 - and_ones(columns, chosen[i], 0, columns.shape[1])
@@ -80,7 +77,6 @@ def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
 
 
 def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
-    """Return the zero bits of every array (second axis) in every slice (first axis), without giant columns."""
     edges = geometry.edges
     plain = zeros[: edges[-1] << geometry.slice_bits].reshape(-1, edges[-1])
     sums: NDArray[np.int64] = np.add.reduceat(plain, edges[:-1], axis=1, dtype=np.int64)
@@ -139,12 +135,10 @@ class CpuEngine(Engine):
 
     @staticmethod
     def giant_columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
-        """Return the giant columns of mangled hosts, of sketches that have some."""
         raise NotImplementedError("this sketch has no giant columns")
 
     @staticmethod
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
-        """Return the zeros of the AND of each host's columns; `chosen` has their row indexes in `bits`."""
         return common_zeros(bits, chosen)
 
     def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
@@ -185,7 +179,6 @@ class CpuEngine(Engine):
         self.counts.fill(self.geometry.rows)
 
     def merge(self, other: Engine) -> None:
-        """OR another engine's columns into these."""
         self.flush()
         unite_columns(self.bits, self.bits, other.arrays()["bits"], self.counts, self.threads)
 

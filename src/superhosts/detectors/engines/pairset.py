@@ -59,15 +59,12 @@ class _Lease:
 
 
 class PairSet:
-    """The distinct pairs of a sketch, of hosts in their mangled form."""
-
     def __init__(self, bins: Bins, limit: int) -> None:
         self.bins, self.limit = bins, limit
         self._most_slots = -(-(limit + 1) * 4 // 3)  # a table of this size has room for one pair too many
         self.clear()
 
     def clear(self) -> None:
-        """Discard all pairs and empty the bins."""
         self.bins.clear()
         self._places = Tables.of_bins(self.bins.bins)  # where the tables are; a table of no slots does not exist
         self._memory: list[Words | None] = [None] * self.bins.bins  # what each is in, alone or with others
@@ -113,7 +110,6 @@ class PairSet:
             self.bins.done()
 
     def _is_small(self, entries: Portion) -> bool:
-        """Return True if the entries in the bins are the first, few, and narrow."""
         return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
 
     @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
@@ -181,7 +177,6 @@ class PairSet:
         return int(self._sizes_for(np.array([wanted]))[0])
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
-        """Return a table of another size or width with the same pairs."""
         larger = make_table(size, width, table.bin, self._counts)
         rehash(table, larger, TABLE_KEY)
         return larger
@@ -203,7 +198,6 @@ class PairSet:
         self._merge(other)
 
     def _complete(self) -> None:
-        """Merge the set that was to be merged later."""
         if self._later is not None:
             other, self._later = self._later, None
             self._merge(other)
@@ -276,7 +270,6 @@ class PairSet:
             self._places.put(table)
 
     def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
-        """Replace the tables of some bins by ones of these sizes, without content."""
         words, addresses = make_tables(sizes, width)
         self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
 
@@ -352,7 +345,6 @@ class PairSet:
         run_parallel(work, [(slice_,) for slice_ in order.tolist()], threads)
 
     def _portion(self, tables: list[Table], width: int) -> Portion:
-        """Return the pairs of tables of the same width as chunks of a pool."""
         counts = self._counts[[table.bin for table in tables]]
         chunks = -(-counts // CHUNK)
         ends = np.cumsum(chunks)
@@ -368,7 +360,6 @@ class PairSet:
     # Questions. The set must be drained.
 
     def super_hosts(self, threshold: float) -> tuple[Words, Numbers]:
-        """Return the mangled hosts (high, low) with at least `threshold` peers, and their numbers of peers."""
         minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
         sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
         counts = self._counts if self._later is None else self._counts + self._later._counts
@@ -389,7 +380,6 @@ class PairSet:
         return found
 
     def peers_of(self, mangled: Words) -> Numbers:
-        """Return the numbers of peers of mangled hosts (high, low)."""
         self._complete()
         hosts, places = np.unique(mangled, axis=0, return_inverse=True)
         bins = hosts[:, 1].astype(np.int64) & (self.bins.bins - 1)
@@ -412,7 +402,6 @@ def _edges_of(portion: Portion) -> Numbers:
 
 
 def _by_bin(entries: Portion) -> list[Portion]:
-    """Return the entries of each bin, those with the most first."""
     edges = _edges_of(entries).tolist()
     portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
     return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)

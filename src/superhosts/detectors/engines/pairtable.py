@@ -35,8 +35,6 @@ MAPPING = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 
 
 
 class Table(NamedTuple):
-    """The distinct pairs of one bin."""
-
     slots: Words  # length: slots · width
     width: int  # words of a slot
     empty: np.uint64  # low word of the mangled host in an empty slot
@@ -63,7 +61,6 @@ class Portion(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Words of an entry."""
         # As plain Python: a compiled call that takes a moment costs another one, in which other threads get the lock.
         return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
 
@@ -231,7 +228,6 @@ def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
 
 @compiled
 def rehash(old: Table, new: Table, key: Key) -> None:
-    """Copy all pairs into an empty table of at least the same width that has room for them."""
     if new.width == 1:
         _rehash_narrow(old, new, key)
         return
@@ -306,7 +302,6 @@ def compact(table: Table, out: Words) -> int:
 
 @compiled
 def unpack_portion(portion: Portion) -> tuple[Words, Words]:
-    """Return the mangled hosts (high, low) and the folded peers of all entries."""
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
     width = entry_width(portion.pool)
     total = 0
@@ -380,7 +375,6 @@ def slots_of(tables: Tables, number: int) -> Slots:
 
 @compiled
 def low_in(table: Slots, slot: int) -> Any:
-    """Return the low word of the mangled host in a slot."""
     if table.width == 1:
         return word_at(table.address + 8 * slot) >> np.uint64(32)
     return word_at(table.address + 8 * (table.width * slot + table.width - 2))
@@ -388,7 +382,6 @@ def low_in(table: Slots, slot: int) -> Any:
 
 @compiled
 def pair_in(table: Slots, slot: int) -> tuple[Any, Any, Any]:
-    """Return the pair in a slot: the mangled host (high, low) and the peer."""
     first = table.address + 8 * table.width * slot
     word = word_at(first)
     if table.width == 1:

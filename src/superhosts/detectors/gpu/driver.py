@@ -34,8 +34,6 @@ WORD = ctypes.c_uint64
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed."""
-
     def __init__(self, name: str, status: int) -> None:
         super().__init__(f"the GPU driver failed: {name} returned {_name_of(status)}")
         self.status = status
@@ -48,7 +46,6 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @cache
 def driver_call(name: str, *arguments: Any) -> Any:
-    """Return a function of the driver that returns a status."""
     function = getattr(cuda_driver(), name)
     function.argtypes, function.restype = arguments, ctypes.c_int
     return function
@@ -56,7 +53,6 @@ def driver_call(name: str, *arguments: Any) -> Any:
 
 @cache
 def words_call(name: str, count: int) -> Any:
-    """Return a function of the driver whose arguments are words."""
     return driver_call(name, *count * [WORD])
 
 
@@ -104,7 +100,6 @@ def enter(gpu: int) -> None:
 
 
 def leave() -> None:
-    """Forget which GPU is the current one of this thread."""
     vars(_this_thread).clear()
 
 
@@ -156,15 +151,12 @@ def _release_with(owner: Any, name: str, handle: int) -> None:
 
 
 class Stream:
-    """A stream of the current GPU."""
-
     def __init__(self, *, waits_for_default: bool = True) -> None:
         """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
         self.handle = ask("cuStreamCreate", 0 if waits_for_default else CU_STREAM_NON_BLOCKING)
         _release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def separate(self) -> Stream:
-        """Return another stream, which is not ordered with the default stream."""
         return Stream(waits_for_default=False)
 
     def synchronize(self) -> None:
@@ -200,8 +192,6 @@ def wait_for(stream: int) -> None:
 
 
 class Allocation:
-    """Memory of the current GPU, freed with this object."""
-
     def __init__(self, size: int) -> None:
         self.address = ask("cuMemAlloc_v2", max(1, size))
         _release_with(self, "cuMemFree_v2", self.address)
@@ -289,8 +279,6 @@ def borrow(column: Any) -> DeviceArray | None:
 
 
 class _Pinned:
-    """Pinned memory, freed with this object."""
-
     def __init__(self, count: int, dtype: Any) -> None:
         kind = np.dtype(dtype)
         self.address = ask("cuMemHostAlloc", max(1, count * kind.itemsize), PORTABLE)
@@ -315,7 +303,6 @@ def is_pinned(address: int) -> bool:
 
 
 def gpu_at(address: int) -> int:
-    """Return the number of the GPU that has this address."""
     return ask("cuPointerGetAttribute", GPU_OF_MEMORY, address) & 0xFFFFFFFF
 
 
@@ -323,8 +310,6 @@ def gpu_at(address: int) -> int:
 
 
 class Function:
-    """A kernel that is loaded into the current context."""
-
     def __init__(self, code: bytes, name: str) -> None:
         """Load machine code for this kind of GPU. Raise DriverError if the driver does not take it."""
         image, text = (ctypes.create_string_buffer(data) for data in (code, name.encode()))

@@ -57,8 +57,6 @@ _simulator = threading.RLock() if simulated() else None  # It runs one kernel at
 
 
 def on_gpu(method: Method) -> Method:
-    """Decorate a method so that the engine's GPU is the current device while it runs."""
-
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
         if _simulator is None and gpu_count() == 1:
@@ -260,7 +258,6 @@ class CudaEngine(Engine):
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
     def _reserve_tiles(self, pairs: int) -> int:
-        """Allocate memory for sorted tiles and return the number of pairs that fit."""
         size = self.launch.threads * self.launch.items
         pairs = min(pairs, self._max_tiled)
         if self.tiles is None or len(self.tiles[0]) < pairs:
@@ -301,7 +298,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR the columns of another engine into these and keep the maximum of each label."""
         self.staging.synchronize()
         if isinstance(other, CudaEngine) and other.gpu == self.gpu:
             if other is not self:
@@ -383,14 +379,12 @@ class CudaEngine(Engine):
         return self._unpack(self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width))
 
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
-        """Return copies of the mangled hosts in the rows of an answer and of their zero counts."""
         return rows[:, :2].copy(), rows[:, 2:].astype(np.int32)
 
     def _keep_sums(self, sums: Words) -> None:
         self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)
 
     def _count(self) -> None:
-        """Count zeros unless the counts are up to date."""
         if self._sums is None:
             self.staging.synchronize()
             self._send_question(self.stream)

@@ -51,7 +51,6 @@ def answer_shape(geometry: Any) -> tuple[int, int]:
 
 @compiled
 def recent_place(first: int, second: int, bits: int) -> int:
-    """Return the index of a pair in a cache of 2^bits recent pairs."""
     return ((first * 0x9E3779B1 ^ second * 0x85EBCA77) & MASK32) >> (32 - bits)
 
 
@@ -231,7 +230,6 @@ def make_team_sum(lanes: int) -> Any:
 
 @cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that counts the zeros of columns of `words` words, and its threads per block."""
     team, rows, threads, teams = launch.team, 64 * words, launch.threads // 2, launch.threads // (2 * launch.team)
     each = -(-words // team)
     batch, fits = min(each, COUNTED_TOGETHER), words % (team * min(each, COUNTED_TOGETHER)) == 0

@@ -73,7 +73,6 @@ class Kernel:
         self._loaded: dict[Any, driver.Function] = {}
 
     def load(self, gpu: int, arguments: tuple[Any, ...]) -> driver.Function:
-        """Return the kernel for arguments of these types, loaded into the context of the current GPU."""
         kinds = tuple(map(kind_of, arguments))
         with _lock:
             if (gpu, kinds) not in self._loaded:
@@ -82,7 +81,6 @@ class Kernel:
             return self._loaded[gpu, kinds]
 
     def is_on_disk(self, gpu: int, arguments: tuple[Any, ...]) -> bool:
-        """Return True if the kernel need not be compiled for arguments of these types."""
         return self._payload(self._stamp(gpu, tuple(map(kind_of, arguments)))) is not None
 
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
@@ -131,7 +129,6 @@ class Kernel:
 
 @compiled
 def _anything(number: int) -> int:
-    """Do nothing: the machine code of kernels is kept in the folder of this function's."""
     return number
 
 
@@ -188,8 +185,6 @@ def _device_dispatcher(function: FunctionType) -> Any:
 
 
 class Launch(NamedTuple):
-    """Sizes of blocks."""
-
     multiprocessors: int
     threads: int  # threads of a block that processes pairs
     items: int  # pairs per thread in a tile that is sorted by group
@@ -242,7 +237,6 @@ Stream = driver.Stream | SimulatedStream
 
 
 def make_stream(*, waits_for_default: bool = True) -> Stream:
-    """Return a stream of the current GPU, ordered with the default stream unless `waits_for_default` is False."""
     return SimulatedStream() if simulated() else driver.Stream(waits_for_default=waits_for_default)
 
 
@@ -293,7 +287,6 @@ def _array_words(array: Any) -> tuple[int, ...]:
 
 @cache
 def _tuple_words(numbers: tuple[Any, ...]) -> list[int]:
-    """Return the numbers in nested tuples, such as keys, as a flat list."""
     return [word for item in numbers for word in (_tuple_words(item) if isinstance(item, tuple) else [int(item)])]
 
 
@@ -358,7 +351,6 @@ def set_zero(array: Any, stream: Stream) -> None:
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
-    """Return an array in pinned host memory, which the GPU can copy directly."""
     return np.empty(count, dtype) if simulated() else driver.pinned(count, dtype)
 
 

@@ -58,8 +58,6 @@ class Parts(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """Pinned memory in two halves, each with its own stream."""
-
     address: int
     half_size: int
     streams: Any
@@ -169,15 +167,12 @@ def _buffer_size(size: int) -> int:
 
 
 class Slot:
-    """Buffers on the GPU for one piece, and the stream that processes it."""
-
     def __init__(self) -> None:
         self.stream = make_stream()
         self._buffers: dict[int, Any] = {}
         self._views: dict[Any, Any] = {}  # kept because to make one takes as long as to launch a kernel
 
     def buffers(self, piece: Batches) -> tuple[Any, Any]:
-        """Return GPU memory for all batches of a piece, as two columns."""
         rows = sum(len(columns[0]) for columns in piece)
         hosts, peers = (self._buffer(number, column, rows) for number, column in enumerate(piece[0]))
         return hosts, peers
@@ -273,7 +268,6 @@ class Staging:
             self._idle.append(lane)  # A lane whose transfer failed is not reused.
 
     def _inside(self) -> AbstractContextManager[None]:
-        """Make the GPU the current one of this thread meanwhile."""
         return nullcontext() if simulated() else driver.inside(self._gpu)
 
     def _next_slot(self) -> Slot:
@@ -284,7 +278,6 @@ class Staging:
         return slot
 
     def synchronize(self) -> None:
-        """Wait until the GPU has processed everything that was sent."""
         with self._lock:
             self._wait()
 
@@ -328,5 +321,4 @@ def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], co
 
 @cache
 def staging_of(gpu: int, sizes: TransferSizes) -> Staging:
-    """Return the staging object of a GPU, which must be the current device."""
     return Staging(gpu, thread_count(), sizes)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import operator
 from functools import lru_cache
-from typing import NamedTuple
 
 from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.core.pairs import check_width
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.detectors.plan.decision import FEWEST_NORMAL
-from superhosts.detectors.plan.formulas import (
+from superhosts.detectors.formulas import (
+    MOST_COLUMNS,
     Shape,
+    Sizes,
     column_bytes,
     columns_in,
-    memory_of,
     saturation_point,
     shape_for,
     standard_error,
 )
+from superhosts.detectors.plan.decision import FEWEST_NORMAL
 from superhosts.detectors.plan.population import Population, population_of
 from superhosts.detectors.plan.prediction import check_predictable, predict, restore_seconds, rough_rates
 from superhosts.errors import GeometryError, UsageError
@@ -31,7 +31,6 @@ LABEL_BITS = range(11)
 SAMPLE_BITS = range(9)
 FORMS = (ARRAYS, COLUMN_BITS, LABEL_BITS, SAMPLE_BITS)
 MOST_SHARE_BITS = 3
-MOST_COLUMNS = 1 << 24
 MOST_UNUSED = 1 / 8  # of the memory; if whole columns leave more of it unused, the slices are made larger
 MIN_SATURATION = 10  # a plain column must be able to measure hosts of at least this many times the threshold
 TIE_RATIO, TIE_RATE = 1.02, 2e-5  # predictions this close count as equal; the smaller amount of work then decides
@@ -48,21 +47,6 @@ FLOOR = 0.8  # a total false rate is at least this many relative standard errors
 UPDATE_SECONDS = 0.1  # of a window and array, to weigh it against a restore
 MOST_ERRORS = 0.2  # the highest total false rate with which a cube is of any use
 SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, in bytes
-
-
-class Sizes(NamedTuple):
-    """The sizes of a labelled cube, in the order of its geometry."""
-
-    key_bits: int
-    slice_bits: int
-    arrays: int
-    column_bits: int
-    columns: int
-    label_bits: int
-    share_bits: int
-    giants: int = 0
-    sample_bits: int = 0
-    turned_lines: int = 1
 
 
 @lru_cache(maxsize=256)
@@ -107,8 +91,6 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int
 
 
 class _Search:
-    """A search for the best sizes."""
-
     def __init__(self, memory: int, population: Population, threshold: float, key_bits: int) -> None:
         self._memory, self._population, self._threshold, self._key_bits = memory, population, threshold, key_bits
         self.tried: dict[Sizes, float] = {}  # total false rates
@@ -126,7 +108,6 @@ class _Search:
         return self._least < before
 
     def climb(self) -> None:
-        """Change the best sizes step by step as long as the predictions improve."""
         for start in sorted(self.tried, key=lambda sizes: self.tried[sizes])[:CLIMBS]:
             best = start
             while True:
@@ -197,7 +178,6 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
 
 
 def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
-    """Return the total false rate of the best sizes, or infinity if the memory is too small for any sizes."""
     try:
         return predict(best_sizes(memory, flows, threshold, key_bits), flows, threshold).total
     except GeometryError:
@@ -215,7 +195,7 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) 
         shape = Shape(slice_bits, arrays, column_bits, label_bits)
         columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
         sizes = Sizes(key_bits, *shape[:3], columns, label_bits, share_bits, giants, sample_bits)
-        if columns >= 2 and memory_of(sizes) >= (1 - MOST_UNUSED) * memory:
+        if columns >= 2 and sizes.memory >= (1 - MOST_UNUSED) * memory:
             break
     return sizes if 2 <= columns <= MOST_COLUMNS else None
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.plan.formulas import MISS_EXPONENT, SLACK, CubeSizes, losing_probability
-from superhosts.detectors.plan.population import Floats, Loads, Population, bands, load_distribution
+from superhosts.detectors.formulas import MISS_EXPONENT, SLACK, Floats, Sizes, losing_probability
+from superhosts.detectors.plan.population import Loads, Population, bands, load_distribution
 
 LABEL_POINTS = 1 << 13  # points of the distribution of a label's pairs
 
@@ -31,7 +31,6 @@ CDF_STEPS = 512  # entries of the table of the normal distribution for one stand
 
 
 def variance(rows: int, peers: Floats, noise: Floats) -> Floats:
-    """Return the variance of the estimate for hosts with these peers."""
     load = np.minimum(peers / rows, 30.0)
     result: Floats = rows * (np.exp(load) * (1 + noise) - load - 1)
     return np.maximum(result, 1e-9)
@@ -58,7 +57,6 @@ class Decision(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest estimate that counts as reaching the threshold."""
         return self.threshold - SLACK / self.sample
 
     @property
@@ -67,7 +65,6 @@ class Decision(NamedTuple):
         return 1 - 1 / self.sample
 
     def deviation(self, noise: Floats) -> Floats:
-        """Return the standard deviation of the estimate at the threshold, with this noise P/D."""
         measured = variance(self.rows, np.array(self.threshold), noise)
         deviation: Floats = np.sqrt(measured + self.threshold * self.thinning)
         return deviation
@@ -146,7 +143,7 @@ class Decision(NamedTuple):
 class Naming:
     """The probability that one of its labels names a host. All numbers of pairs are of written ones."""
 
-    def __init__(self, sizes: CubeSizes, population: Population, threshold: float) -> None:
+    def __init__(self, sizes: Sizes, population: Population, threshold: float) -> None:
         self._arrays, self._high = sizes.arrays, MISS_EXPONENT / threshold
         self._share = min(2.0**-sizes.share_bits, self._high)
         step = max(threshold / 128, 1 / 8)
@@ -204,7 +201,6 @@ def _poisson_at_least(means: Floats, most: int) -> Floats:
 
 
 def _normal(x: Floats) -> Floats:
-    """Return the probability that a standard normal variable is below x."""
     below: Floats = _cdf()[(np.clip(x, -8.0, 8.0) * CDF_STEPS + (8 * CDF_STEPS + 0.5)).astype(np.int64)]
     return below
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.detectors.formulas import Floats, noise_ratio
 from superhosts.errors import UsageError
 
 EXPONENT = 1.05  # a
@@ -34,8 +35,6 @@ FEW_PEERS = 48.0  # thresholds below it are about small hosts
 CLASSES = 256  # classes of hosts in the tail, evenly spaced by logarithm
 PRIOR_HOSTS = 10  # counted hosts that weigh as much as the model
 FLOOR = (CAP / CORNER) ** -EXPONENT  # q
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class Population(ABC):
         """Return the number of hosts per unit of peers."""
 
     def at_least(self, peers: float) -> float:
-        """Return the number of hosts with at least this many peers."""
         return float(self.above(np.array([peers]))[0])
 
     def merged(self, edges: Floats) -> tuple[Floats, Floats]:
@@ -68,20 +66,16 @@ class Population(ABC):
 
 @dataclass(frozen=True)
 class _Expected(Population):
-    """The hosts of the model."""
-
     small: float  # number of small hosts
     supers: float  # hosts of the tail with at least CORNER peers
     low: float  # peers from which the tail begins
 
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         tail = self.supers * _tail(np.clip(peers, self.low, CAP))
         hosts: Floats = tail + self.small * np.maximum(peers, 1.0) ** -EXPONENT * (peers <= SMALL_CAP)
         return hosts
 
     def density(self, peers: Floats) -> Floats:
-        """Return the number of hosts per unit of peers."""
         tail = self.supers * EXPONENT / CORNER / (1 - FLOOR) * (peers / CORNER) ** (-EXPONENT - 1)
         small = self.small * EXPONENT * peers ** (-EXPONENT - 1)
         density: Floats = tail * ((peers >= self.low) & (peers < CAP)) + small * (peers <= SMALL_CAP)
@@ -89,10 +83,7 @@ class _Expected(Population):
 
 
 class _Counted(Population):
-    """Hosts that were counted, one class for each number of peers."""
-
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         smaller = np.append(0.0, np.cumsum(self.hosts))
         hosts: Floats = smaller[-1] - smaller[np.searchsorted(self.peers, peers)]
         return hosts
@@ -133,16 +124,13 @@ class _Thinned(Population):
     sample: int
 
     def above(self, peers: Floats) -> Floats:
-        """Return the number of hosts with at least this many peers, for each of several numbers."""
         return self.whole.above(peers * self.sample)
 
     def density(self, peers: Floats) -> Floats:
-        """Return the number of hosts per unit of peers."""
         return self.whole.density(peers * self.sample) * self.sample
 
 
 def thinned(population: Population, sample: int) -> Population:
-    """Return what remains of a population if one in `sample` pairs is written."""
     if sample == 1:
         return population
     return _Thinned(population.flows, population.peers / sample, population.hosts, population, sample)
@@ -276,16 +264,6 @@ def _orders(arrays: int, draws: int) -> Floats:
     return np.array([[random.permutation(draws) for _ in range(arrays)] for _ in range(arrays + 1)], float).transpose(
         0, 2, 1
     )
-
-
-def noise_ratio(fills: Floats) -> Floats:
-    """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
-    together, all_but_one = np.ones(len(fills)), np.zeros(len(fills))  # Π p_i and Σ (1 − p_i)·Π_{j≠i} p_j
-    for fill in fills.T:
-        all_but_one = all_but_one * fill + together * (1 - fill)
-        together = together * fill
-    ratio: Floats = together / np.maximum(1 - together - all_but_one, 1e-9)
-    return ratio
 
 
 def bands(values: Floats, weights: Floats, finest: float, each: float = 1.1) -> tuple[Floats, Floats]:

@@ -26,11 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from superhosts.detectors.formulas import GIANT_BITS, Floats, Sizes, zero_limit
 from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
-from superhosts.detectors.plan.formulas import GIANT_BITS, CubeSizes, memory_of, most_peers, zero_limit
 from superhosts.detectors.plan.population import (
     CAP,
-    Floats,
     Population,
     bands,
     draw_loads,
@@ -50,15 +49,13 @@ SECONDS_PER_BYTE = 3.5e-10  # of the columns of hosts that pass the tests of the
 
 
 class Work(NamedTuple):
-    """What a restore does."""
-
     hot_columns: float
     candidates: float  # named hosts with only hot columns
     seconds: float  # order of magnitude, on one core
 
 
 def restore_work(
-    sizes: CubeSizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
+    sizes: Sizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
 ) -> Work:
     """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
 
@@ -83,7 +80,7 @@ def restore_work(
     return Work(hot_columns, candidates, seconds)
 
 
-def rows_bytes(sizes: CubeSizes, written: Population) -> float:
+def rows_bytes(sizes: Sizes, written: Population) -> float:
     """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
 
     `written` has the numbers of written pairs.
@@ -98,7 +95,7 @@ def rows_bytes(sizes: CubeSizes, written: Population) -> float:
     return (1.06 * float((written.hosts * entropy).sum()) + names + 32 * sizes.arrays * labels) / 8
 
 
-def wire_bytes(sizes: CubeSizes, load: Floats, fills: Floats) -> float:
+def wire_bytes(sizes: Sizes, load: Floats, fills: Floats) -> float:
     """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
 
     `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
@@ -134,7 +131,6 @@ class Rates:
 
     @property
     def fnr(self) -> float:
-        """False negative rate: true super hosts that are not reported."""
         return min(1.0, self.missed_measuring + (1 - self.missed_measuring) * self.missed_unnamed)
 
     @property
@@ -144,14 +140,11 @@ class Rates:
 
     @property
     def total(self) -> float:
-        """Total false rate, FNR + FPR."""
         return self.fnr + self.fpr
 
 
 @dataclass(frozen=True)
 class Prediction(Rates):
-    """The predicted performance of a cube in a window."""
-
     flows: int
     threshold: float
     super_hosts: float  # expected number of true super hosts
@@ -166,7 +159,7 @@ class Prediction(Rates):
     rows_bytes: float  # approximate size of the file while the cube is exact
 
 
-def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
+def predict(sizes: Sizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
     """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     window = _Window(sizes, flows, threshold, draws)
     work, load = window.work(), window.load
@@ -176,10 +169,10 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
         flows=window.population.flows,
         threshold=threshold,
         super_hosts=window.true,
-        memory=memory_of(sizes),
+        memory=sizes.memory,
         standard_error=window.standard_error,
         fill=float((load * fills).sum()),  # `@` would start BLAS threads for little work.
-        saturation=most_peers(sizes),
+        saturation=sizes.most_peers,
         hot_columns=work.hot_columns,
         candidates=work.candidates,
         restore_seconds=work.seconds,
@@ -188,18 +181,16 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
     )
 
 
-def rough_rates(sizes: CubeSizes, population: Population, threshold: float) -> Rates:
+def rough_rates(sizes: Sizes, population: Population, threshold: float) -> Rates:
     """Predict the error rates from fewer draws and without meetings, to compare many sizes."""
     return _Window(sizes, population, threshold, SEARCH_DRAWS).rates(meetings=False)
 
 
-def restore_seconds(sizes: CubeSizes, population: Population, threshold: float) -> float:
-    """Predict the time of a restore, as an order of magnitude."""
+def restore_seconds(sizes: Sizes, population: Population, threshold: float) -> float:
     return _Window(sizes, population, threshold, draws=1).work().seconds
 
 
 def check_predictable(threshold: float) -> None:
-    """Raise UsageError if no host of the traffic that plans assume has this many peers."""
     if not 1 <= threshold < CAP:
         raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
 
@@ -207,7 +198,7 @@ def check_predictable(threshold: float) -> None:
 class _Window:
     """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
 
-    def __init__(self, sizes: CubeSizes, flows: int | Population, threshold: float, draws: int) -> None:
+    def __init__(self, sizes: Sizes, flows: int | Population, threshold: float, draws: int) -> None:
         check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
         self.population = flows if isinstance(flows, Population) else population_of(flows, threshold)
@@ -233,7 +224,6 @@ class _Window:
 
     @property
     def standard_error(self) -> float:
-        """The relative standard error at the threshold with the median noise."""
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
@@ -242,7 +232,7 @@ class _Window:
 
     def rates(self, *, meetings: bool = True) -> Rates:
         missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
-        most = most_peers(self.sizes)
+        most = self.sizes.most_peers
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(
             missed_measuring=min(1.0, missed / self.true),

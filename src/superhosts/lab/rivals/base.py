@@ -1,38 +1,26 @@
-"""What the rivals share: the verbs of a comparison, keyed hashing of 32-bit hosts, and bit columns on an engine.
+"""What the rivals share: the verbs of a detector, keyed hashing of 32-bit hosts, and bit columns on an engine.
 
-    update(hosts, peers) · super_hosts(threshold) · top(count) · estimate(host) · merge(other) · clear() · memory
-
-Rivals are for comparisons. They take IPv4 hosts, have no files and no locks (one thread uses one at a time), and store
-only mangled addresses: without the key, nobody can read addresses from them. What a rival keeps of the laws of
-detectors is tested as theirs are; one that breaks a law names it in `broken_laws`.
+Rivals are detectors for comparisons. They take IPv4 hosts, have no files, and store only mangled addresses: without the
+key, nobody can read addresses from them. One that breaks a law of detectors names it in `broken_laws`.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.readers import ColumnData
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import check_cpu_only, choose_device, gpus_of
+from superhosts.core.device import check_cpu_only, check_device, choose_device, gpus_of
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
-from superhosts.core.pairs import IPV4, Addresses, Batches
-from superhosts.core.results import SuperHost, SuperHosts
-from superhosts.core.units import format_size
-from superhosts.detectors.arguments import (
-    as_pairs,
-    check_count,
-    check_no_conflict,
-    check_threads,
-    check_threshold,
-    host_column,
-    is_one_host,
-)
+from superhosts.core.pairs import IPV4, Addresses, Batches, Part
+from superhosts.core.results import SuperHosts
+from superhosts.detectors.arguments import check_no_conflict, check_threads
+from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import (
     Arrays,
     Counts,
@@ -40,13 +28,14 @@ from superhosts.detectors.engines.base import (
     Engine,
     Plan,
     SeveralEngines,
-    Tuning,
     Words,
     to_host,
 )
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.plan import SLACK
-from superhosts.errors import MergeError, ThresholdWarning
+from superhosts.detectors.formulas import SLACK
+from superhosts.detectors.lock import state_of
+from superhosts.detectors.registry import DETECTORS
+from superhosts.errors import MergeError, ThresholdWarning, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
@@ -54,18 +43,14 @@ Slots = NDArray[np.uint32]  # of a set of hosts
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches where the search is by threshold; below it is mostly noise
 
 
-class Rival(ABC):
+class Rival(Detector):
     """A published detector, for comparisons. Subclasses write pairs, find the hosts that may be large and measure."""
 
-    name: ClassVar[str]
-    geometry_type: ClassVar[type[Any]]
     default_memory: ClassVar[str] = MEMORY
-    broken_laws: ClassVar[frozenset[str]] = frozenset()
+    geometry_type: ClassVar[type[Any]]
     runs_on_gpu: ClassVar[bool] = False
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     slack: ClassVar[float] = 0.0  # estimates up to this much below a threshold count as reaching it
-    tuning: ClassVar[Tuning] = Tuning()
-    geometry: Any
 
     def __init__(
         self,
@@ -80,117 +65,59 @@ class Rival(ABC):
             self.geometry = self.geometry_type.for_memory(self.default_memory if memory is None else memory)
         else:
             self.geometry = check_no_conflict(geometry, memory=memory)
-        self.threads = check_threads(threads)
-        self._secret = secret_of(key)
-        self.key = make_key(self._secret)
-        if self.runs_on_gpu:
-            self.device = choose_device(device)
-        else:
-            check_cpu_only(self.name, device)
-            self.device = "cpu"
+        self.threads, self.format = check_threads(threads), IPV4
+        secret = secret_of(key)
+        self.key, self.fingerprint = make_key(secret), fingerprint(secret)
+        self.check_device(device)
+        self.device = choose_device(device) if self.runs_on_gpu else "cpu"
         self._allocate()
+
+    @classmethod
+    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+        if cls.wants_threshold:
+            arguments["threshold"] = threshold
+        return cls(**arguments)
+
+    @classmethod
+    def check_device(cls, device: str) -> None:
+        check_device(device) if cls.runs_on_gpu else check_cpu_only(cls.name, device)
 
     @abstractmethod
     def _allocate(self) -> None:
         """Make the arrays of an empty rival."""
-
-    def update(self, hosts: ColumnData, peers: ColumnData) -> None:
-        """Add pairs, given as two columns of addresses or their numbers."""
-        blocks = as_pairs(hosts, peers, IPV4, self.name)
-        self.update_many([(block.hosts, block.peers) for block in blocks if len(block.hosts)])
-
-    def update_many(self, batches: Batches) -> None:
-        """Add batches of pairs: hosts as uint32, peers of any width."""
-        for hosts, peers in batches:
-            self._update(hosts, peers)
-
-    def _update(self, hosts: Addresses, peers: Addresses) -> None:
-        raise NotImplementedError(f"{self.name} takes several batches at once")
-
-    def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts with at least `threshold` peers, largest first."""
-        return self._at_least(check_threshold(threshold))
-
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with the most peers, among those with at least `least_listed`."""
-        limit, threshold = check_count(count), max(self.least_listed, self._top_threshold())
-        found = self._at_least(threshold)
-        while len(found) < limit and threshold > self.least_listed:
-            threshold = max(self.least_listed, threshold / 4)
-            found = self._at_least(threshold)
-        return found.select(slice(0, limit))
-
-    @property
-    def least_listed(self) -> float:
-        """The number of peers below which `top` does not list hosts."""
-        return 1
-
-    def _top_threshold(self) -> float:
-        """Return a threshold that few hosts reach, at which `top` begins."""
-        return self.least_listed
-
-    def estimate(self, host: Any) -> SuperHost | SuperHosts:
-        """Return the number of peers of a host, or of each host of a column."""
-        rows = self.estimate_many([host] if is_one_host(host) else host)
-        return rows[0] if is_one_host(host) else rows
-
-    def estimate_many(self, hosts: Any) -> SuperHosts:
-        """Return the numbers of peers of a column of hosts, in its order."""
-        mangled = self._mangle(host_column(hosts, IPV4).astype(np.uint32, copy=False))
-        return self._result(mangled, self._measure(mangled)).in_original_order()
-
-    def merge(self, other: Self) -> Self:
-        """Add everything that another one like this has seen; return this one."""
-        if type(other) is not type(self):
-            raise MergeError(f"cannot merge {type(other).__name__} into {self.name}")
-        if "merge" in self.broken_laws:
-            raise MergeError(f"cannot merge {self.name} sketches: a pair that both have seen would count twice")
-        if other.geometry != self.geometry:
-            raise MergeError(f"cannot merge: geometry differs: {other.geometry} into {self.geometry}")
-        if other._secret != self._secret:
-            raise MergeError(
-                f"cannot merge: key {fingerprint(other._secret)} into key {fingerprint(self._secret)}; "
-                "sketches of two keys cannot be merged"
-            )
-        self._merge(other)
-        return self
-
-    def copy(self) -> Self:
-        """Return an independent rival with the same content."""
-        make: Any = type(self)
-        twin: Self = make(geometry=self.geometry, key=self._secret, device=self.device, threads=self.threads)
-        return twin.merge(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {format_size(self.memory)}, {self.device}>"
-
-    def flush(self) -> None:
-        """Write all pending pairs. Every query does this automatically."""
-        return
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Discard all pairs."""
-
-    @property
-    @abstractmethod
-    def memory(self) -> int:
-        """Bytes of all arrays."""
-
-    @abstractmethod
-    def arrays(self) -> Arrays:
-        """Return the arrays that would be sent to merge this rival elsewhere."""
-
-    def _merge(self, other: Self) -> None:
-        raise NotImplementedError(f"{self.name} cannot be merged")
 
     @abstractmethod
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         """Return the mangled hosts that may have `threshold` peers, and their estimates."""
 
     @abstractmethod
-    def _measure(self, mangled: Mangled) -> Estimate:
-        """Return the estimates of any mangled hosts."""
+    def _measure(self, mangled: Mangled) -> Estimate: ...
+
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        mangled, found = self._find(threshold)
+        # Only a lower bound is known of saturated hosts.
+        keep = np.flatnonzero((found.peers >= threshold - self.slack) | found.saturated)
+        return self._result(mangled[keep], found.select(keep))
+
+    def _top(self, count: int) -> SuperHosts:
+        least = self._least_listed()
+        threshold = max(least, self._top_threshold())
+        found = self._super_hosts(threshold)
+        while len(found) < count and threshold > least:
+            threshold = max(least, threshold / 4)
+            found = self._super_hosts(threshold)
+        return found.select(slice(0, count))
+
+    def _top_threshold(self) -> float:
+        """Return a threshold that few hosts reach, at which `top` begins."""
+        return self._least_listed()
+
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        mangled = self._mangle(hosts.astype(np.uint32, copy=False))
+        return self._result(mangled, self._measure(mangled))
+
+    def _merge(self, other: Self) -> None:
+        raise MergeError(f"cannot merge {self.name} sketches: a pair that both have seen would count twice")
 
     def _is_exact(self) -> bool:
         """Return True if numbers of peers are counted, not estimated."""
@@ -202,16 +129,14 @@ class Rival(ABC):
     def _unmangle(self, mangled: Mangled) -> NDArray[np.uint32]:
         return mangled_of(mangled, self.key, inverse=True)
 
-    def _at_least(self, threshold: float) -> SuperHosts:
-        mangled, found = self._find(threshold)
-        # Only a lower bound is known of saturated hosts.
-        keep = np.flatnonzero((found.peers >= threshold - self.slack) | found.saturated)
-        return self._result(mangled[keep], found.select(keep))
-
     def _result(self, mangled: Mangled, found: Estimate) -> SuperHosts:
         peers = np.rint(found.peers).astype(np.int64)
         rows = SuperHosts(self._unmangle(mangled), peers, found.low, found.high, found.saturated, self._is_exact())
-        return rows.named(self.name)
+        rows.format = self.format  # Hosts may be prefixes.
+        return rows
+
+    def _written(self, part: Part) -> NoReturn:
+        raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")
 
 
 class EngineRival(Rival):
@@ -242,28 +167,35 @@ class EngineRival(Rival):
     def search_for(self, threshold: float) -> Any:
         """Return the limits that a host with at least `threshold` peers satisfies, as `engine.search` takes them."""
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return self.engine.size
 
-    @property
-    def least_listed(self) -> float:
+    def _least_listed(self) -> float:
         return MIN_TOP_PEERS
 
-    def update_many(self, batches: Batches) -> None:
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._update_many([(hosts, peers)])
+
+    def _update_many(self, batches: Batches) -> None:
         self.engine.update_batches(batches)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         self.engine.flush()
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         self.engine.clear()
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         return self.engine.arrays()
 
     def _merge(self, other: Self) -> None:
         self.engine.merge(other.engine)
+
+    def _copy(self) -> Self:
+        twin = self._with_state(state_of(self))
+        twin._allocate()
+        twin._merge(self)
+        return twin
 
 
 class ColumnRival(EngineRival):

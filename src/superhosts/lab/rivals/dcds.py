@@ -27,10 +27,10 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
+from superhosts.detectors.formulas import check_limits, prefix_test, zero_limit
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
 from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel, to_device
-from superhosts.detectors.plan import check_limits, prefix_test, zero_limit
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import ColumnRival
@@ -561,8 +561,8 @@ class Dcds(ColumnRival):
     """Columns by coprime moduli for 32-bit hosts, of the published 384 MiB by default."""
 
     name = "dcds"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
     default_memory = "384MiB"
 
     def _on_cpu(self, plan: Plan) -> Engine:

@@ -8,7 +8,7 @@ therefore be known in advance.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, Floats, interval
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError, UsageError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, plain_columns
@@ -137,25 +137,23 @@ class Filter(Rival):
     name = "filter"
     wants_threshold = True  # because it lists hosts as their packets arrive
     broken_laws = frozenset({"order", "merge"})
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def __init__(
         self,
         memory: str | int | None = None,
         *,
         threshold: float | None = None,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
         geometry: Geometry | None = None,
+        **options: Any,  # those of every rival
     ) -> None:
         if geometry is None:
             peers = THRESHOLD if threshold is None else threshold
             geometry = Geometry.for_memory(MEMORY if memory is None else memory, peers)
         else:
             geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
-        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+        super().__init__(geometry=geometry, **options)
 
     def _allocate(self) -> None:
         self.bits = np.zeros(self.geometry.words, np.uint64)
@@ -164,8 +162,7 @@ class Filter(Rival):
         self.ones = 0
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -180,15 +177,14 @@ class Filter(Rival):
             if start < len(hosts):
                 self.listed.grow()
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         self.bits.fill(0)
         self.counters.fill(0)
         self.listed.clear()
         self.ones = 0
         self._crowd = None
 
-    @property
-    def least_listed(self) -> float:
+    def _least_listed(self) -> float:
         return self.geometry.threshold
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -214,5 +210,5 @@ class Filter(Rival):
             return found._replace(high=np.full_like(found.high, UNBOUNDED), saturated=~found.saturated)
         return found
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}

@@ -23,6 +23,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
+from superhosts.detectors.formulas import check_limits
 from superhosts.detectors.gpu.driver import is_out_of_memory
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
@@ -37,7 +38,6 @@ from superhosts.detectors.gpu.launch import (
     set_zero,
     to_device,
 )
-from superhosts.detectors.plan import check_limits
 from superhosts.errors import GeometryError, GpuMemoryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import (
@@ -569,8 +569,8 @@ class Gse(EngineRival):
     """
 
     name = "gse"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _on_cpu(self, plan: Plan) -> Engine:
         return CpuGse(plan)

@@ -24,7 +24,7 @@ from superhosts.core.pairs import Addresses
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
@@ -163,22 +163,21 @@ class PairSample(Rival):
     """
 
     name = "pairsample"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _allocate(self) -> None:
         pairs = self.geometry.pairs
         self.kept: Hashes = np.empty(pairs, np.uint64)  # The system provides pages as they are written.
         waiting = max(1, min(pairs // WAITING_SHARE, self.tuning.min_pending))
         self.waiting: Hashes = np.empty(waiting, np.uint64)
-        self.clear()
+        self._clear()
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         self.count = self.used = 0  # hashes in `kept` and in `waiting`
         self.may_have_folded = False  # True if peers of more than 32 bits may have come, of which two may be one
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return self.kept.nbytes
 
     @property
@@ -194,9 +193,9 @@ class PairSample(Rival):
             start, self.used = collect(columns, start, self.waiting, self.used, limit, self.key)
             if start == len(columns[0]):
                 return
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         fresh, self.used = self.waiting[: self.used], 0
         fresh.sort()
         self._absorb(fresh)
@@ -207,14 +206,14 @@ class PairSample(Rival):
     def _merge(self, other: Self) -> None:
         if other is self:
             return
-        other.flush()
+        other._flush()
         self.may_have_folded |= other.may_have_folded
-        self.flush()
+        self._flush()
         self._absorb(other.kept[: other.count].copy())
 
     def _sampled(self) -> tuple[NDArray[np.uint64], float]:
         """Return the hashes of the sample, and the probability with which a pair is in it."""
-        self.flush()
+        self._flush()
         if not self._is_full:
             return self.kept[: self.count], 1.0
         return self.kept[:-1], int(self.kept[-1]) / ALL_HASHES
@@ -246,8 +245,8 @@ class PairSample(Rival):
         begins = np.flatnonzero(np.concatenate([[True], hosts[1:] != hosts[:-1]])[: len(hosts)])
         return hosts[begins], np.diff(begins, append=len(hosts))
 
-    def arrays(self) -> Arrays:
-        self.flush()
+    def _arrays(self) -> Arrays:
+        self._flush()
         return {"pairs": self.kept[: self.count]}
 
 

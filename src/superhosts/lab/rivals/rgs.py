@@ -26,7 +26,7 @@ from superhosts.core.results import UNBOUNDED
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate, Floats
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
@@ -237,21 +237,20 @@ class Rgs(Rival):
 
     name = "rgs"
     broken_laws = frozenset({"order", "repetition", "merge"})
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _allocate(self) -> None:
         groups = np.zeros((self.geometry.groups, GROUP_BYTES), np.uint8)
         self.state = State(groups, np.zeros((CELLS * self.geometry.buckets, 2), np.uint32))
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return sum(array.nbytes for array in self.state)
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         write(*plain_columns(hosts, peers, self.key), self.state, self.geometry, self.key)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         for array in self.state:
             array.fill(0)
 
@@ -272,5 +271,5 @@ class Rgs(Rival):
         bounded = np.where(full | (high > MOST_PEERS), UNBOUNDED, np.minimum(high, MOST_PEERS).astype(np.int64))
         return Estimate(peers, low, bounded, full)
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         return {"groups": self.state.groups, "cells": self.state.cells}

@@ -20,7 +20,7 @@ from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
-from superhosts.detectors.plan import check_limits
+from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
@@ -203,15 +203,14 @@ class SpreadSketch(Rival):
 
     name = "spreadsketch"
     tuning = Tuning(min_pairs_per_thread=4096)
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def _allocate(self) -> None:
         self.buckets: Buckets = np.zeros((self.geometry.rows * self.geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
-    @property
-    def memory(self) -> int:
+    def _memory(self) -> int:
         return self.buckets.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -221,7 +220,7 @@ class SpreadSketch(Rival):
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(write, calls, threads)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         self.buckets.fill(0)
         self._crowd = None
 
@@ -254,5 +253,5 @@ class SpreadSketch(Rival):
         found = interval(np.where(full, 0.0, peers), deviations, self._crowd)
         return saturate(found, full, saturation_of(LAST_BITS, sample=1 << COMPONENTS), self._crowd)
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         return {"buckets": self.buckets}

@@ -21,7 +21,7 @@ error of δ itself, and that some columns are fuller than others.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.engines.base import Engine, Plan, to_host
 from superhosts.detectors.engines.bins import Task
-from superhosts.detectors.plan import check_limits, prefix_test
+from superhosts.detectors.formulas import check_limits, prefix_test
 from superhosts.errors import GeometryError, UsageError
 from superhosts.lab.rivals.base import ColumnRival, Mangled
 
@@ -137,8 +137,8 @@ class Vbfa(ColumnRival):
     """
 
     name = "vbfa"
-    geometry: Geometry
     geometry_type = Geometry
+    geometry: Geometry
 
     def __init__(
         self,
@@ -147,10 +147,8 @@ class Vbfa(ColumnRival):
         reading: Reading | None = None,
         noise: Noise | None = None,
         mangled: bool | None = None,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
         geometry: Geometry | None = None,
+        **options: Any,  # those of every rival
     ) -> None:
         if geometry is None:
             geometry = Geometry.reading(
@@ -161,7 +159,7 @@ class Vbfa(ColumnRival):
             geometry = geometry if memory is None else geometry.resized(memory)
         else:
             geometry = check_no_conflict(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
-        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+        super().__init__(geometry=geometry, **options)
 
     @property
     def _engine_geometry(self) -> CubeGeometry:
@@ -185,10 +183,10 @@ class Vbfa(ColumnRival):
 
     # Support for addresses that are not mangled
 
-    def update_many(self, batches: Batches) -> None:
+    def _update_many(self, batches: Batches) -> None:
         if not self.geometry.mangled:
             batches = [(super(Vbfa, self)._unmangle(self._rotated(to_host(hosts))), peers) for hosts, peers in batches]
-        super().update_many(batches)
+        super()._update_many(batches)
 
     def _mangle(self, hosts: NDArray[np.uint32]) -> Mangled:
         return super()._mangle(hosts) if self.geometry.mangled else self._rotated(hosts)

@@ -71,7 +71,6 @@ def mark_of(hashed: np.uint64) -> np.uint64:
 
 
 def distinct(marks: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return for each word of marks how many distinct things have set them."""
     bits = (marks[:, None] >> np.arange(LEVELS * BITS, dtype=np.uint64)) & np.uint64(1)
     filled = bits.reshape(len(marks), LEVELS, BITS).sum(axis=2, dtype=np.float64)
     rate = _SHARES / BITS  # with which a bit of each level is chosen

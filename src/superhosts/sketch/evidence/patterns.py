@@ -47,16 +47,12 @@ NO_ANSWERS: Final = "its own packets are not seen"
 
 
 class Pattern(NamedTuple):
-    """One rule: the name of a pattern, when it holds, and why in words."""
-
     name: str
     holds: Callable[[Summary], bool]
     reason: Callable[[Summary], str]
 
 
 class Verdict(NamedTuple):
-    """What a host's evidence looks like."""
-
     pattern: str | None  # None: too few of its pairs were sampled
     reason: str
     summary: Summary
@@ -130,7 +126,6 @@ def _pings(summary: Summary) -> bool:
 
 
 def _is_pinged(summary: Summary) -> bool:
-    """Return True if most peers send echo requests to the host. Those of ICMPv6 count if they get no answer."""
     kinds = PINGS if summary.sees_both and summary.one_way.low >= 0.5 else PING
     return _at_host(summary) and summary.at(kinds, host=False).low >= MOST
 
@@ -142,8 +137,6 @@ def _few_services(summary: Summary, *, host: bool) -> bool:
 
 
 class OwnPort(NamedTuple):
-    """A UDP port of the host, and the share of pairs that may use it."""
-
     service: Service
     share: Share
 
@@ -168,7 +161,6 @@ def _own_port(summary: Summary) -> OwnPort | None:
 
 
 def _has_own_port(summary: Summary) -> bool:
-    """Return True if most peers may use one UDP port of the host."""
     own = _own_port(summary)
     return own is not None and own.share.low >= MOST
 
@@ -182,7 +174,6 @@ def _at_host(summary: Summary) -> bool:
 
 
 def _serves(summary: Summary, ports: frozenset[tuple[int, int]]) -> bool:
-    """Return True if most peers use one of these services of the host, and are answered."""
     return summary.at(ports, host=True).low >= MOST and summary.answered.low >= 0.5
 
 
@@ -279,13 +270,11 @@ def _surfing(summary: Summary) -> str:
 
 
 def _scans(summary: Summary) -> bool:
-    """Return True if the host asks many for the same: without answers, or by echo requests, answered or not."""
     asks_the_same = _few_services(summary, host=False) or summary.kinds.hits <= summary.kinds.of / 10
     return (_probes(summary) and asks_the_same) or _pings(summary)
 
 
 def _is_flood(summary: Summary) -> bool:
-    """Return True if peers send, and nothing comes back: attempts that fail, or answers to nothing."""
     if summary.unsolicited.low >= 0.5 or _is_pinged(summary):
         return True
     if _has_unseen_answers(summary):
@@ -334,7 +323,6 @@ def _has_main(summary: Summary, least: float, at_host: bool) -> bool:
 
 
 def _is_scanned(summary: Summary) -> bool:
-    """Return True if peers ask for all kinds of services, and many get no answer."""
     silent = summary.failed_in.low >= 0.3 or (summary.sees_both and summary.one_way.low >= 0.3)
     return (
         _at_host(summary)
@@ -358,7 +346,6 @@ def _is_peer_to_peer(summary: Summary) -> bool:
 
 
 def _serves_own_port(summary: Summary) -> bool:
-    """Return True if most peers use one UDP port of the host and are answered, and it hardly ever comes first."""
     return _has_own_port(summary) and summary.answered.low >= 0.5 and summary.begun.high <= 0.2
 
 
@@ -418,8 +405,6 @@ def judge(summary: Summary) -> Verdict:
 
 
 class Judge:
-    """Answers for the sample of one window."""
-
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._summaries: dict[int, Summaries] = evidence.summaries

@@ -57,7 +57,6 @@ NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
 def smallest(hashes: NDArray[np.uint64], count: int) -> int:
-    """Return the largest of the `count` smallest hashes."""
     return int(np.partition(hashes, count - 1)[count - 1])
 
 
@@ -106,8 +105,6 @@ _ZERO, _ONE = _U(0), _U(1)
 
 
 class Reach(NamedTuple):
-    """The distinct hashes up to a limit."""
-
     places: NDArray[np.uint64]  # an open hash table, twice as large as it may be full; 0: free
     buckets: NDArray[np.uint64]  # distinct hashes up to the limit, by their leading bits
     # Limit, hashes up to it, places taken, bits of a hash within a bucket, size of the sample
@@ -119,7 +116,6 @@ def places_of(size: int) -> int:
 
 
 def new_reach(size: int) -> Reach:
-    """Return that of an empty sample, which reaches over all hashes."""
     state = np.array([ALL, 0, 0, 64 - BUCKET_BITS, size], np.uint64)
     return Reach(np.zeros(places_of(size), np.uint64), np.zeros(1 << BUCKET_BITS, np.uint64), state)
 
@@ -287,8 +283,6 @@ CountPackets = Callable[[PacketBatch], NDArray[np.uint8]]
 
 
 class Room(NamedTuple):
-    """Room for packets that wait."""
-
     rows: Words
     src: Addresses  # of those that were gathered last
     dst: Addresses
@@ -448,7 +442,6 @@ class OpenSample:
                 self._lanes.append(lane)
 
     def _settle(self, lane: _Lane, used: int, counts: CountPackets) -> None:
-        """Keep those of the packets gathered last that count."""
         rows, src, dst = lane.room
         first, new = lane.used, used - lane.used
         time, details = rows[first:used, WAITING_TIME].view(np.int64), rows[first:used, WAITING_DETAIL]
@@ -483,7 +476,6 @@ class Evidence:
 
     @property
     def kind(self) -> EvidenceKind:
-        """What the header of a file says of it."""
         return EvidenceKind(self.size, self.key, self.lacking)
 
     @property
@@ -491,7 +483,6 @@ class Evidence:
         return sum(rows.nbytes for rows in self.rows.values())
 
     def is_whole(self, family: int) -> bool:
-        """Return True if every pair of the family is in the sample."""
         return len(self.rows.get(family, ())) < self.size and not self.lacking
 
     def merged(self, other: Evidence) -> Evidence:
@@ -543,7 +534,6 @@ class Evidence:
 
 
 def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
-    """Return rows of IPv6 with their addresses mangled, or as they were before."""
     rows = rows.copy()
     for end in (LOWER, HIGHER):
         rows[:, end : end + 2] = mangle_column(np.ascontiguousarray(rows[:, end : end + 2]), 128, inverse, key)
@@ -551,7 +541,6 @@ def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
 
 
 def ends_of(rows: Rows, family: int, secret: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the lower and the higher address of each pair, as rows of two words."""
     if family == 6:
         return rows[:, LOWER : LOWER + 2], rows[:, HIGHER : HIGHER + 2]
     undo: Any = getattr(unmangle64, "py_func", unmangle64)  # numpy does it sooner than machine code is loaded

@@ -97,7 +97,6 @@ class Service(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The service as rows have it: tcp/22."""
         return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
 
 
@@ -138,7 +137,6 @@ class Summary:
         return self.services[0] if self.services else None
 
     def at(self, ports: frozenset[tuple[int, int | None]], *, host: bool) -> Share:
-        """Return the share of pairs that use one of these services, at the host or at its peers."""
         of = self.services[0][1].of if self.services else 0
         hits = sum(
             share.hits
@@ -201,7 +199,6 @@ class Summaries:
         return self._summary(rows, at_higher, peers, mine, theirs, view)
 
     def _pairs_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
-        """Return the rows in which an end is in the host, and whether that is the higher one."""
         first, last = int(host.network_address), int(host.broadcast_address)
         shift = 0 if self._family == 4 else 64  # of IPv6 the high word is sorted
         begin = np.searchsorted(self._words, np.uint64(first >> shift), "left")
@@ -283,7 +280,6 @@ class Summaries:
     def _askers(
         self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words, view: View
     ) -> tuple[Bools, Bools]:
-        """Return for each pair whether the host asked, and whether the peer did."""
         _, at_host, _, ported = self._services(rows, at_higher)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         sends, gets = _senders(mine, theirs, ported, at_host, view)

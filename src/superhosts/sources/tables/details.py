@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,9 +123,14 @@ class Values(NamedTuple):
 
 
 @cache
-def numbers_table(rows: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """Return pairs of numbers as the loops read them. Tables stay for good: loops know their addresses."""
-    return np.array(rows or [(0, 0)], np.int64)
+def numbers_table(rows: tuple[Any, ...]) -> NDArray[np.int64]:
+    """Return numbers, or tuples of them, as the loops read them. Tables stay for good: loops know their addresses."""
+    return np.array(rows or [0], np.int64)
+
+
+@cache
+def bytes_table(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text or b"\0", np.uint8)
 
 
 def _words_table(words: Dict[str, int]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from itertools import takewhile
 from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.input import Input, Opens
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.delimited import (
@@ -33,7 +33,7 @@ from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquet import PARQUET
 from superhosts.sources.tables.source import TableFormat, TableReader
-from superhosts.sources.tables.textreader import Layout, TextReader, open_text
+from superhosts.sources.tables.textreader import Layout, open_text
 from superhosts.sources.tables.textrow import MARK
 
 _NO_TEXT = (b"PAR1", b"ARROW1", PCAPNG, SKETCH, *PCAP)  # how files begin that are given with a wrong --format
@@ -54,10 +54,7 @@ def begin_text(name: str, log: Log, options: TableOptions, head: bytes, ended: b
 
 
 def _open(log: Log, source: Opens, options: TableOptions) -> TableReader:
-    begin = partial(begin_text, source.name, log, options)
-    if isinstance(source, Input) and source.reopens:
-        return open_text(source, begin, options.threads)
-    return TextReader(source, begin)
+    return open_text(source, partial(begin_text, source.name, log, options), options.threads)
 
 
 def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:

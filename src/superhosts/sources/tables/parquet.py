@@ -22,17 +22,17 @@ exist.
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
+from superhosts.core.columns.readers import import_arrow
 from superhosts.core.device import thread_count
 from superhosts.core.profile import measured
 from superhosts.jit.cache import compiled
@@ -41,20 +41,19 @@ from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import (
     PlacedFile,
     Places,
-    Wanted,
     arrays_of,
     arrow_errors,
     block_of,
-    column_times,
     has_gaps,
-    import_arrow,
     placed,
+    times_of,
     wanted_of,
 )
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import RowBlock, TableFormat
 
 MAGIC = b"PAR1"
+WHAT = "Parquet file"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches
 BATCH_ROWS = 1 << 17
 AHEAD = 1  # pieces that wait, besides one for each thread
@@ -63,19 +62,17 @@ _DICTIONARY_BYTES = 6  # of a value, at most, in a column chunk that is a dictio
 _BUFFER = 1 << 20  # bytes of a column chunk that are read at once, of a group that is read in batches
 Pages = NDArray[np.int64]  # a row for each page: the fields of `Page`
 
-DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
+DATA, DICTIONARY = 0, 2  # kinds of pages; those of version 2, which few programs write, are left to pyarrow
 PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY = 0, 2, 8  # encodings
 _RUNS = 3  # the encoding of levels in pages of today
 _AT_ONCE = 256  # pages
-_FIELDS = 9  # numbers of fields that matter are below
+_FIELDS = 8  # numbers of fields that matter are below
 _DEEPEST = 8  # structures within structures
 _MISSING = -1
 _STOP, _TRUE, _FALSE, _BINARY, _STRUCTURE = 0, 1, 2, 8, 12  # types of fields; 4, 5 and 6 are integers
 
 
 class Group(NamedTuple):
-    """A row group."""
-
     number: int
     rows: int
     begin: int  # rows before it
@@ -97,25 +94,29 @@ class ParquetReader:
     def __init__(self, source: Opens, options: TableOptions) -> None:
         self._name = source.name
         with measured("read"):
-            import_arrow(self._name)
+            import_arrow(f"{self._name}: reading Parquet and Arrow files")
             self._places = placed(source)
         try:
-            with arrow_errors(self._name, "Parquet file"):
+            with arrow_errors(self._name, WHAT):
                 first = self._open_file()
                 self._metadata = first.metadata
-                self.columns: Sequence[str] = _columns(self._metadata.schema)
+                columns = [self._metadata.schema.column(i) for i in range(len(self._metadata.schema))]
+                self.columns: Sequence[str] = [column.path for column in columns if column.max_repetition_level == 0]
             self._wanted = wanted_of(self.columns, options, self._name)
             self._check_chunks()
-            schema = self._metadata.schema
-            self._texts = [i for i in range(len(schema)) if _is_text(schema.column(i), self._wanted)]
-            self._text_names = {schema.column(i).path for i in self._texts}
+            details = () if self._wanted.details is None else self._wanted.details.columns()
+            may_be_text = self._wanted.src, self._wanted.dst, *details
+            self._texts = {
+                column.path: i
+                for i, column in enumerate(columns)
+                if column.path in may_be_text and column.physical_type == "BYTE_ARRAY"
+            }
             self._pages = PlainPages(self._places, first, (self._wanted.src, self._wanted.dst))
         except BaseException:
             self._places.close()
             raise
         self.has_time = self._wanted.times is not None
         self._files: dict[tuple[str, ...], list[Any]] = {(): [first]}  # that no thread reads, by their dictionaries
-        self._lock = threading.Lock()
         self._rows_read = 0
         workers = min(thread_count(options.threads), MOST_THREADS)
         self._pool = ThreadPoolExecutor(workers, "read rows")
@@ -159,7 +160,7 @@ class ParquetReader:
         """
         file = UnreadFile(-1, self._places.size)
         groups = range(self._metadata.num_row_groups)
-        with arrow_errors(self._name, "Parquet file"):
+        with arrow_errors(self._name, WHAT):
             try:
                 opened = self._open_file(self._metadata, file=file, pre_buffer=True)
                 opened.read_row_groups(groups, columns=self._wanted.columns, use_threads=False)
@@ -170,7 +171,10 @@ class ParquetReader:
     def _start(self) -> Generator[Future[list[RowBlock]], None, None]:
         """Yield the tasks of threads, in the order of rows."""
         piece: list[Group] = []
-        for group in self._groups():
+        begin = 0
+        for number in range(self._metadata.num_row_groups):
+            group = Group(number, self._metadata.row_group(number).num_rows, begin)
+            begin += group.rows
             if piece and sum(each.rows for each in piece) + group.rows > PIECE_ROWS:
                 yield self._pool.submit(self._read_piece, piece)
                 piece = []
@@ -181,16 +185,11 @@ class ParquetReader:
         if piece:
             yield self._pool.submit(self._read_piece, piece)
 
-    def _groups(self) -> Iterator[Group]:
-        begin = 0
-        for number in range(self._metadata.num_row_groups):
-            rows = self._metadata.row_group(number).num_rows
-            yield Group(number, rows, begin)
-            begin += rows
-
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
         has_details = self._wanted.details is not None  # which pages do not give
-        return (not has_details and self._read_pages(groups)) or self._read_tables(groups)
+        if not has_details and (blocks := self._read_pages(groups)):
+            return blocks
+        return self._convert(self._table(groups, self._wanted.columns).to_batches(), groups[0].begin)
 
     def _read_pages(self, groups: list[Group]) -> list[RowBlock]:
         """Return rows with addresses that need no Arrow arrays; none if they do, or if a row may be bad."""
@@ -202,8 +201,8 @@ class ParquetReader:
             return [RowBlock(src, dst, None)]
         blocks, begin = [], 0
         for batch in self._table(groups, self._wanted.time_columns).to_batches():
-            with measured("parse"), arrow_errors(self._name, "Parquet file"):
-                times = column_times(arrays_of(batch, self._wanted.time_columns, self._name), self._wanted, self._name)
+            with measured("parse"), arrow_errors(self._name, WHAT):
+                times = times_of(arrays_of(batch, self._wanted.time_columns), self._wanted)
             if has_gaps(times):
                 return []
             end = begin + len(batch)
@@ -211,67 +210,50 @@ class ParquetReader:
             begin = end
         return blocks if begin == len(src) else []  # A damaged file may have fewer times than addresses.
 
-    def _read_tables(self, groups: list[Group]) -> list[RowBlock]:
-        blocks, begin = [], groups[0].begin
-        for batch in self._table(groups, self._wanted.columns).to_batches():
-            blocks.append(self._convert(batch, begin))
-            begin += len(batch)
-        return blocks
-
     def _table(self, groups: list[Group], columns: list[str]) -> Any:
-        with arrow_errors(self._name, "Parquet file"), measured("read"):
-            numbers = [group.number for group in groups]
-            dictionaries = self._dictionaries(numbers)
-            with self._lock:
-                unused = self._files.setdefault(dictionaries, [])
-                file = unused.pop() if unused else None
-            file = file or self._open_file(self._metadata, read_dictionary=dictionaries)
-            table = file.read_row_groups(numbers, columns=columns, use_threads=False)
-            with self._lock:
-                unused.append(file)
+        with arrow_errors(self._name, WHAT), measured("read"):
+            dictionaries = self._dictionaries(groups)
+            unused = self._files.setdefault(dictionaries, [])
+            try:
+                file = unused.pop()
+            except IndexError:
+                file = self._open_file(self._metadata, read_dictionary=dictionaries)
+            table = file.read_row_groups([group.number for group in groups], columns=columns, use_threads=False)
+            unused.append(file)
         return table
 
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
-        with arrow_errors(self._name, "Parquet file"):
-            dictionaries = self._dictionaries([group.number])
+        with arrow_errors(self._name, WHAT):
+            dictionaries = self._dictionaries([group])
             file = self._open_file(self._metadata, buffer_size=_BUFFER, read_dictionary=dictionaries)
             batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.columns, use_threads=False)
         begin = group.begin
-        while (batch := self._next(batches)) is not None:
-            yield self._pool.submit(self._convert_one, batch, begin)
+        while True:
+            with arrow_errors(self._name, WHAT), measured("read"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield self._pool.submit(self._convert, [batch], begin)
             begin += len(batch)
 
-    def _dictionaries(self, groups: list[int]) -> tuple[str, ...]:
+    def _dictionaries(self, groups: list[Group]) -> tuple[str, ...]:
         """Return the columns of text that are dictionaries throughout in all of these row groups."""
-        chunks = [self._metadata.row_group(group).column(i) for group in groups for i in self._texts]
-        others = {chunk.path_in_schema for chunk in chunks if not _is_dictionary(chunk)}
-        return tuple(name for name in self._wanted.columns if name in self._text_names and name not in others)
+        described = [self._metadata.row_group(group.number) for group in groups]
+        return tuple(
+            name for name, i in self._texts.items() if all(_is_dictionary(group.column(i)) for group in described)
+        )
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        with arrow_errors(self._name, "Parquet file"), measured("read"):
-            return next(batches, None)
-
-    def _convert_one(self, batch: Any, begin: int) -> list[RowBlock]:
-        return [self._convert(batch, begin)]
-
-    def _convert(self, batch: Any, begin: int) -> RowBlock:
-        with measured("parse"), arrow_errors(self._name, "Parquet file"):
-            return block_of(batch, self._wanted, begin, self._name)
-
-
-def _is_text(column: Any, wanted: Wanted) -> bool:
-    names = () if wanted.details is None else wanted.details.columns()
-    return column.path in (wanted.src, wanted.dst, *names) and column.physical_type == "BYTE_ARRAY"
+    def _convert(self, batches: Sequence[Any], begin: int) -> list[RowBlock]:
+        blocks = []
+        for batch in batches:
+            with measured("parse"), arrow_errors(self._name, WHAT):
+                blocks.append(block_of(batch, self._wanted, begin))
+            begin += len(batch)
+        return blocks
 
 
 def _is_dictionary(chunk: Any) -> bool:
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _DICTIONARY_BYTES * chunk.num_values
-
-
-def _columns(schema: Any) -> list[str]:
-    """Return the columns with one value for each row, by their paths."""
-    columns = (schema.column(i) for i in range(len(schema)))
-    return [column.path for column in columns if column.max_repetition_level == 0]
 
 
 class UnsupportedPage(Exception):  # noqa: N818  no error: it is left to pyarrow
@@ -287,8 +269,6 @@ class Page(NamedTuple):
     begin: int
     end: int
     size: int  # decompressed
-    levels: int  # bytes of levels before the values that are not compressed; 0 of old pages, which have them inside
-    is_compressed: int
 
 
 def pages_of(chunk: Bytes) -> Iterator[Page]:
@@ -314,23 +294,15 @@ def list_pages(chunk: Bytes, at: int, pages: Pages) -> tuple[int, int]:
         begin = read_fields(chunk, at, fields)
         if begin < 0:
             return count, at
-        kind = fields[0, 1]
-        about = 5 if kind == DATA else 7 if kind == DICTIONARY else 8
-        size, values, levels = fields[0, 2], fields[about, 1], 0
-        if kind == DATA_2:
-            if fields[8, 5] < 0 or fields[8, 6] < 0:
-                return count, at
-            levels = fields[8, 5] + fields[8, 6]
-        # Levels of an old page that are not runs have no length, and would be read wrongly.
-        known = kind in (DICTIONARY, DATA_2) or (kind == DATA and fields[5, 3] == _RUNS)
-        inside = 0 <= fields[0, 3] <= len(chunk) - begin and levels <= fields[0, 3] and levels <= size
-        if not (known and inside and values >= 0):
+        kind, size = fields[0, 1], fields[0, 3]
+        about = 5 if kind == DATA else 7
+        # Levels that are not runs have no length, and would be read wrongly.
+        is_known = kind == DICTIONARY or (kind == DATA and fields[5, 3] == _RUNS)
+        if not (is_known and 0 <= size <= len(chunk) - begin and fields[0, 2] >= 0 and fields[about, 1] >= 0):
             return count, at
-        pages[count, 0], pages[count, 1] = kind, values
-        pages[count, 2] = fields[about, 4 if kind == DATA_2 else 2]
-        pages[count, 3], pages[count, 4], pages[count, 5] = begin, begin + fields[0, 3], size
-        pages[count, 6], pages[count, 7] = levels, fields[8, 7] != 0
-        at = begin + fields[0, 3]
+        at = begin + size
+        pages[count, 0], pages[count, 1], pages[count, 2] = kind, fields[about, 1], fields[about, 2]
+        pages[count, 3], pages[count, 4], pages[count, 5] = begin, at, fields[0, 2]
         count += 1
     return count, at
 
@@ -364,23 +336,20 @@ def read_fields(data: Bytes, at: int, fields: Pages) -> int:
             if depth > _DEEPEST:
                 return -1
             numbers[depth] = 0
-            continue
-        if kind in (_TRUE, _FALSE):
-            value = int(kind == _TRUE)
         elif 4 <= kind <= 6:
             value, at = read_integer(data, at)
+            outer, inner = (0, numbers[0]) if depth == 0 else (numbers[0], numbers[depth])
+            if depth <= 1 and 0 <= outer < _FIELDS and 0 <= inner < _FIELDS:
+                fields[outer, inner] = value
         elif kind == _BINARY:
             value, at = read_varint(data, at)
             if at < 0 or value > len(data) - at:
                 return -1
             at += value
-        else:
+        elif kind not in (_TRUE, _FALSE):
             return -1
         if at < 0:
             return -1
-        outer, inner = (0, numbers[0]) if depth == 0 else (numbers[0], numbers[depth])
-        if depth <= 1 and 0 <= outer < _FIELDS and 0 <= inner < _FIELDS:
-            fields[outer, inner] = value
     return -1
 
 
@@ -466,13 +435,7 @@ class PlainPages:
             return None
         try:
             return [self._read(groups, column) for column in self._columns]
-        except (
-            UnsupportedPage,
-            OSError,
-            ValueError,
-            OverflowError,
-            MemoryError,
-        ):  # Sizes and places may be any numbers.
+        except (UnsupportedPage, OSError, ValueError, OverflowError, MemoryError):  # Sizes and places may be anything.
             self._is_common = False
             return None
 
@@ -481,65 +444,51 @@ class PlainPages:
         addresses = np.empty(sum(rows), np.uint32)
         begin = 0
         for group, count in zip(groups, rows, strict=True):
-            _read_chunk(self._fetch(group, column), addresses[begin : begin + count])
+            _read_chunk(self._fetch(group, column), column, addresses[begin : begin + count])
             begin += count
         return addresses
 
-    def _fetch(self, group: int, column: PlainColumn) -> Chunk:
+    def _fetch(self, group: int, column: PlainColumn) -> Bytes:
+        """Return the bytes of a column in one row group."""
         about = self._metadata.row_group(group).column(column.number)
         begin, size = about.data_page_offset, about.total_compressed_size
         if about.has_dictionary_page:
             begin = min(begin, about.dictionary_page_offset)
         if about.file_path or not (begin >= 0 and 0 <= size <= self._places.size - begin):
             raise UnsupportedPage
-        with measured("read"):
-            file = self._places.open()
-            try:
-                file.seek(begin)
-                data = np.frombuffer(file.read(size), np.uint8)
-            finally:
-                file.close()
+        with measured("read"), closing(self._places.open()) as file:
+            file.seek(begin)
+            data = np.frombuffer(file.read(size), np.uint8)
         if len(data) < size:
             raise UnsupportedPage
-        return Chunk(data, column)
+        return data
 
 
-class Chunk(NamedTuple):
-    """The bytes of a column in one row group."""
-
-    data: Bytes
-    column: PlainColumn
-
-    def values(self, page: Page) -> tuple[Bytes, int]:
-        """Return the bytes of a page, and where its values begin. None of them is null."""
-        if page.size > _LARGEST:
-            raise UnsupportedPage
-        begin = page.begin + page.levels
-        with measured("read"):
-            part = _plain(self.data[begin : page.end], page.size - page.levels, bool(page.is_compressed))
-        if page.kind == DICTIONARY or not self.column.nullable:
-            return part, 0
-        if page.kind == DATA_2:
-            levels, at = self.data[page.begin : begin], 0
-        else:
-            length = int.from_bytes(part[:4].tobytes(), "little")
-            levels, at = part[4 : 4 + length], 4 + length
-        if at > len(part) or not have_values(levels, page.values):
-            raise UnsupportedPage
-        return part, at
+def _values(data: Bytes, page: Page, column: PlainColumn) -> tuple[Bytes, int]:
+    """Return the bytes of a page, and where its values begin. None of them is null."""
+    if page.size > _LARGEST:
+        raise UnsupportedPage
+    with measured("read"):
+        part = _plain(data[page.begin : page.end], page.size)
+    if page.kind == DICTIONARY or not column.nullable:
+        return part, 0
+    length = int.from_bytes(part[:4].tobytes(), "little")
+    if 4 + length > len(part) or not have_values(part[4 : 4 + length], page.values):
+        raise UnsupportedPage
+    return part, 4 + length
 
 
-def _plain(data: Bytes, size: int, may_be_compressed: bool) -> Bytes:
+def _plain(data: Bytes, size: int) -> Bytes:
     """Return the bytes of a page, decompressed to exactly this size."""
-    from pyarrow import ArrowException
+    from pyarrow import ArrowException, Codec
 
-    codec = _codec_of(data, size) if may_be_compressed else ""
+    codec = _codec_of(data, size)
     if not codec:
         if len(data) != size:
             raise UnsupportedPage
         return data
     try:
-        return np.frombuffer(_codec(codec).decompress(data, size), np.uint8)
+        return np.frombuffer(Codec(codec).decompress(data, size), np.uint8)
     except (ArrowException, OSError):
         raise UnsupportedPage from None
 
@@ -555,13 +504,6 @@ def _codec_of(data: Bytes, size: int) -> str:
     if head.startswith(_GZIP):
         return "gzip" if int.from_bytes(data[-4:].tobytes(), "little") == size else ""
     return "snappy" if read_varint(data, 0)[0] == size else ""
-
-
-@functools.cache
-def _codec(name: str) -> Any:
-    from pyarrow import Codec
-
-    return Codec(name)
 
 
 def _column(file: Any, name: str) -> PlainColumn | None:
@@ -588,25 +530,25 @@ def _column(file: Any, name: str) -> PlainColumn | None:
     return PlainColumn(places[0], column.physical_type, signed, column.max_definition_level == 1)
 
 
-def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
+def _read_chunk(chunk: Bytes, column: PlainColumn, addresses: Narrow) -> None:
     """Write the addresses of a chunk, exactly as many as there are rows, or raise UnsupportedPage."""
     known: Narrow = np.empty(0, np.uint32)
     seen = 0
-    for page in pages_of(chunk.data):
+    for page in pages_of(chunk):
         if page.values > len(addresses) - seen and page.kind != DICTIONARY:
             raise UnsupportedPage
-        data, at = chunk.values(page)
+        data, at = _values(chunk, page, column)
         with measured("parse"):
             if page.kind == DICTIONARY:
                 if page.values > len(data):
                     raise UnsupportedPage
                 known = np.empty(page.values, np.uint32)
-                _read_plain(data, at, chunk.column, known)
+                _read_plain(data, at, column, known)
                 continue
             part = addresses[seen : seen + page.values]
             seen += page.values
             if page.encoding == PLAIN:
-                _read_plain(data, at, chunk.column, part)
+                _read_plain(data, at, column, part)
             elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not _take(data, at, known, part):
                 raise UnsupportedPage
     if seen != len(addresses):
@@ -724,10 +666,4 @@ def take_runs(data: Bytes, at: int, width: int, known: Narrow, addresses: Narrow
     return bool(worst < known_values)
 
 
-PARQUET = TableFormat(
-    "parquet",
-    "a Parquet file",
-    lambda head: head.startswith(MAGIC),
-    ParquetReader,
-    one_thread=False,
-)
+PARQUET = TableFormat("parquet", "a Parquet file", lambda head: head.startswith(MAGIC), ParquetReader, one_thread=False)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of
+from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of, widened
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import SECOND
@@ -42,18 +42,12 @@ class BadRow(NamedTuple):
     text: str
 
 
-def _no_row(_index: int) -> BadRow:
-    raise AssertionError("no row of this block is bad")
-
-
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a table, in order."""
-
     src: Ends
     dst: Ends
     time: Times | None  # nanoseconds since the epoch, UTC; None: the table has no times
-    describe: Callable[[int], BadRow] = _no_row  # a bad row of these columns, by its index
+    describe: Callable[[int], BadRow] | None = None  # a bad row of these columns, by its index; None: none is bad
     bad: Sequence[BadRow] = ()  # the first rows that could not be read at all and are not in the columns
     unreadable: int = 0  # how many these are
     skipped: int = 0  # records that are not meant: other events of a log. They do not count as rows
@@ -110,7 +104,6 @@ class RowPackets:
     def read(self) -> PacketBlock | None:
         rows = self._reader.read()
         if rows is None:
-            self._warn_of_end()
             self._check()
             return None
         block = self._packets(rows)
@@ -125,31 +118,18 @@ class RowPackets:
         self._reader.close()
 
     def _packets(self, rows: RowBlock) -> PacketBlock:
-        src, dst, time, details, kept = rows.src, rows.dst, rows.time, rows.details, None
-        dropped: NDArray[np.int64] = np.empty(0, np.int64)
-        if time is None and not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
-            block: PacketBlock = ()
-            if len(rows):
-                block = (PacketBatch(4, src, dst, _no_times(len(rows)), (0, 0), details),)
-            self._count(rows, block, dropped)
-            return block
+        src, time = rows.src, rows.time
         if time is None:
             time = _no_times(len(rows))
         elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
-            without = time < 0
-            dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
-            src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
-            details = None if details is None else details[kept]
-        block, refused = packets_of(src, dst, time, details)
-        if len(refused):
-            refused = refused if kept is None else kept[refused]
-            dropped = np.sort(np.concatenate([dropped, refused])) if len(dropped) else refused
+            kinds, words = widened(src)
+            src = AddressColumn(np.where(time < 0, np.uint8(0), kinds), words)
+        block, dropped = packets_of(src, rows.dst, time, rows.details)
         if rows.time is None:
             block = tuple(
                 PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
                 for batch in block
             )
-        block = tuple(batch for batch in block if len(batch))
         self._count(rows, block, dropped)
         return block
 
@@ -163,7 +143,9 @@ class RowPackets:
         counters.skipped_records += rows.skipped
         self._good = self._good or bool(block)
         if bad and len(self._bad) < SHOWN:
-            found = [*rows.bad[:SHOWN], *(rows.describe(int(index)) for index in dropped[:SHOWN])]
+            found = list(rows.bad[:SHOWN])
+            if rows.describe is not None:
+                found += map(rows.describe, dropped[:SHOWN].tolist())
             self._show(sorted(found)[: SHOWN - len(self._bad)])
 
     def _show(self, found: list[BadRow]) -> None:
@@ -172,13 +154,11 @@ class RowPackets:
             for row in found:
                 self._counters.warn(f"{self._name}: {_words(row)}")
 
-    def _warn_of_end(self) -> None:
-        """Warn if compressed text ended early; readers of other tables raise."""
+    def _check(self) -> None:
+        """Warn if compressed text ended early, as readers of other tables raise; InputError if no row counts."""
         if early := getattr(self._reader, "ended_early", ""):
             self._counters.truncated_files += 1
             self._counters.warn(f"{self._name}: {early}; what came before counts")
-
-    def _check(self) -> None:
         bad = self._bad_rows
         if not self._good and bad:
             rows = "its only row is bad" if bad == 1 else f"all of its {counted(bad, 'row')} are bad"
@@ -196,13 +176,11 @@ def _no_times(count: int) -> Times:
     return np.broadcast_to(np.int64(0), (count,))
 
 
-def _taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
+def taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
     return AddressColumn(ends.kinds[kept], ends.words[kept]) if isinstance(ends, AddressColumn) else ends[kept]
 
 
 class TableSource(FileSource[RowPackets]):
-    """The rows of a table as packets."""
-
     def __init__(self, source: Input, format: TableFormat, options: TableOptions) -> None:
         super().__init__(source)
         self._format = format

@@ -35,7 +35,6 @@ def joined(texts: Sequence[bytes | None]) -> tuple[Bytes, Places]:
     return data, np.stack([begins, ends], axis=1)
 
 
-@compiled
 def spread(byte: int) -> np.uint64:
     """Return an integer of eight such bytes."""
     return np.uint64(byte) * _ONES

@@ -8,14 +8,16 @@ Symbols as in docs/explanation/paper.md: g rows of a column, θ the threshold, T
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import GeometryError
 
-Number = TypeVar("Number", float, NDArray[np.float64])
+Floats = NDArray[np.float64]
+Number = TypeVar("Number", float, Floats)
+MOST_COLUMNS = 1 << 24  # of an array in a slice
 
 # Smaller slices are filled faster, larger ones reduce collisions of hosts: with c columns in each of k arrays of 2^r
 # slices, two hosts share two columns with probability k(k−1)/2/(2^r·c²), which makes their estimates less accurate.
@@ -42,7 +44,6 @@ PREFIX_MISS = 2e-5  # probability that a host at the threshold fails one test of
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
-    """Raise GeometryError, naming the size and its limits, if a size of a geometry is outside its limits."""
     for name, (low, high) in limits.items():
         value = getattr(geometry, name)
         if not isinstance(value, int) or not low <= value <= high:
@@ -58,11 +59,45 @@ class Shape(NamedTuple):
     label_bits: int
 
 
-class Columns(NamedTuple):
-    """The numbers of columns of one array in one slice."""
+class Sizes(NamedTuple):
+    """Sizes of a cube, as plain integers so that kernels accept them as an argument."""
 
-    plain: int
-    giant: int
+    key_bits: int  # bits of a host: 32, 64 or 128
+    slice_bits: int  # r: 2^r slices
+    arrays: int  # k: columns per host
+    column_bits: int  # log2 g: 2^column_bits rows
+    columns: int  # c: columns per array and slice
+    label_bits: int  # 2^label_bits labels per column
+    share_bits: int  # pairs in the highest 2^-share_bits of priorities compete for labels
+    giants: int = 0  # giant columns per array and slice, which count one in GIANT_SAMPLE of the pairs
+    sample_bits: int = 0  # one in 2^sample_bits of the pairs is written at all
+    turned_lines: int = 1  # 0: rows are turned within their words only, as in files of version 2
+
+    @property
+    def rows(self) -> int:
+        """Bits per column."""  # g
+        return 1 << self.column_bits
+
+    @property
+    def memory(self) -> int:
+        """Bytes of columns and labels. Giant columns have no labels."""
+        plain = column_bytes(self.column_bits, self.label_bits, self.key_bits)
+        return self.arrays * (self.columns * plain + self.giants * (self.rows // 8)) << self.slice_bits
+
+    @property
+    def sample(self) -> int:
+        """One in this many pairs is written."""
+        return 1 << self.sample_bits
+
+    @property
+    def coarsest_sample(self) -> int:
+        """One in this many pairs is in the columns that measure the largest hosts."""
+        return (GIANT_SAMPLE if self.giants else 1) << self.sample_bits
+
+    @property
+    def most_peers(self) -> int:
+        """The most peers that can be measured, in giant columns if there are some."""
+        return saturation_point(self.rows, sample=self.coarsest_sample)
 
 
 def shape_for(memory: int) -> Shape:
@@ -84,8 +119,8 @@ def column_bytes(column_bits: int, label_bits: int, key_bits: int) -> int:
     return (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
 
 
-def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = None) -> Columns:
-    """Return the numbers of columns that fill the memory of one array in one slice.
+def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = None) -> tuple[int, int]:
+    """Return the numbers of plain and of giant columns that fill the memory of one array in one slice.
 
     Giant columns take a 64th of the pairs, so a 64th of the columns is about as full as the others. Where there are few
     columns, one more would cost too much.
@@ -94,7 +129,7 @@ def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = No
     room = memory // plain
     if giants is None:
         giants = max(1, room // GIANT_SAMPLE) if room >= LEAST_WITH_GIANT else 0
-    return Columns(max(0, memory - giants * giant) // plain, giants)
+    return max(0, memory - giants * giant) // plain, giants
 
 
 def standard_error(column_bits: int, threshold: float) -> float:
@@ -112,23 +147,18 @@ def saturation_point(rows: int, free: float = 1.0, sample: int = 1) -> int:
     return math.floor(sample * rows * math.log(max(rows * free, 1.0)))
 
 
-def zero_limit(column_bits: int, threshold: float, deviations: float = 3.0) -> int:
+def zero_limit(column_bits: int, threshold: float) -> int:
     """Return Zmax: the most zero bits that a host with `threshold` peers leaves in a column or an AND of columns."""
     rows = 1 << column_bits
     load = threshold / rows
     free = math.exp(-load)
-    return math.floor(rows * free + deviations * math.sqrt(max(0.0, rows * (free - (1 + load) * free * free))))
+    return math.floor(rows * free + 3 * math.sqrt(max(0.0, rows * (free - (1 + load) * free * free))))
 
 
-class Prefix(NamedTuple):
-    """A cheap pre-check of an AND of columns: how many first words to read, and the minimum of ones in them."""
+def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> tuple[int, int]:
+    """Return a cheap pre-check of an AND of columns: how many first words to read, and the minimum of ones in them.
 
-    words: int
-    ones: int
-
-
-def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
-    """Return a pre-check of as many words as contain about `ones` ones for a host with `threshold` peers.
+    The words contain about `ones` ones for a host with `threshold` peers.
 
     Rows are hashed, so the first rows are a fair sample, in which such a host sets a Poisson number of bits or more.
     With 15 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
@@ -137,7 +167,7 @@ def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
     words = 1 << (column_bits - 6)
     per_word = 64 * -math.expm1(-threshold / (1 << column_bits))
     checked = min(words, 8 * math.ceil(ones / per_word / 8))
-    return Prefix(checked, _least_ones(checked * per_word))
+    return checked, _least_ones(checked * per_word)
 
 
 def _least_ones(mean: float) -> int:
@@ -173,47 +203,11 @@ def losing_probability(peers: Number, others: Number, share: float) -> Number:
     return lost
 
 
-class CubeSizes(Protocol):
-    """The sizes of a labelled cube, named as in its geometry."""
-
-    @property
-    def key_bits(self) -> int: ...  # bits of a host
-
-    @property
-    def slice_bits(self) -> int: ...  # there are 2^slice_bits slices
-
-    @property
-    def arrays(self) -> int: ...  # columns per host
-
-    @property
-    def column_bits(self) -> int: ...  # a column has 2^column_bits rows
-
-    @property
-    def columns(self) -> int: ...  # columns per array and slice, without the giant ones
-
-    @property
-    def label_bits(self) -> int: ...  # a column has 2^label_bits labels
-
-    @property
-    def share_bits(self) -> int: ...  # one in 2^share_bits pairs competes for labels
-
-    @property
-    def giants(self) -> int: ...  # giant columns per array and slice
-
-    @property
-    def sample_bits(self) -> int: ...  # one in 2^sample_bits pairs is written at all
-
-
-def memory_of(sizes: CubeSizes) -> int:
-    """Return the bytes of columns and labels. Giant columns have no labels."""
-    plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
-    return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
-
-
-def coarsest_sample(sizes: CubeSizes) -> int:
-    """Return how many pairs come to one in the columns that measure the largest hosts."""
-    return (GIANT_SAMPLE if sizes.giants else 1) << sizes.sample_bits
-
-
-def most_peers(sizes: CubeSizes) -> int:
-    return saturation_point(1 << sizes.column_bits, sample=coarsest_sample(sizes))
+def noise_ratio(fills: Floats) -> Floats:
+    """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
+    together, all_but_one = np.ones(len(fills)), np.zeros(len(fills))  # Π p_i and Σ (1 − p_i)·Π_{j≠i} p_j
+    for fill in fills.T:
+        all_but_one = all_but_one * fill + together * (1 - fill)
+        together = together * fill
+    ratio: Floats = together / np.maximum(1 - together - all_but_one, 1e-9)
+    return ratio
