@@ -141,7 +141,7 @@ class Broker:
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
         cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        tls = {"tls_ca": cert, "tls_cert": cert, "tls_key": key}
+        tls: Any = {"tls_ca": cert, "tls_cert": cert, "tls_key": key}
         return NatsOptions(url, nkey=hub_key(self.folder)[0], **tls, pinned=cert is not None, timing=self._timing)
 
     def start(self) -> None:
