@@ -256,7 +256,7 @@ def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
         outputs.write(report(1))
         with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
             outputs.__exit__(None)
-    assert options.delivery.deadline.left(DEADLINE) > 0
+    assert options.delivery.time_left(DEADLINE) > 0
     with Receiver(tmp_path, "http") as receiver:
         address = f"webhook+http://127.0.0.1:{receiver.port}/"
         outputs = open_destinations(OutputOptions(outputs=[address]), ENDS, table=False)

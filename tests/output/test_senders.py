@@ -29,7 +29,7 @@ from receivers import Receiver
 from superhosts.core.pairs import Window
 from superhosts.errors import UsageError
 from superhosts.output.records import Batch, batches_of
-from superhosts.output.registry import SENDERS
+from superhosts.output.registry import SENDERS, load_sender
 from superhosts.output.report import Report
 from superhosts.output.senders import PermanentError, Sender, TemporaryError
 from waiting import DEADLINE, wait_for
@@ -71,7 +71,7 @@ TWO = batch(row("10.0.0.7"), row("2001:db8::/64", None, direction="in"))
 
 @contextlib.contextmanager
 def opened(text: str) -> Iterator[Sender]:
-    sender = SENDERS[text.partition(":")[0]]().open(text)
+    sender = load_sender(text.partition(":")[0]).open(text)
     try:
         yield sender
     finally:
@@ -648,7 +648,7 @@ def test_addresses_that_make_no_sense(address: str, message: str) -> None:
     if address.startswith("apprise"):
         need_apprise()
     with pytest.raises(UsageError, match=message) as raised:
-        SENDERS[address.partition(":")[0]]().open(address)
+        load_sender(address.partition(":")[0]).open(address)
     assert "pass@" not in str(raised.value)
     assert "/secret" not in str(raised.value)
 
@@ -669,7 +669,7 @@ def test_addresses_that_make_no_sense(address: str, message: str) -> None:
 def test_secrets_are_not_shown(address: str, shown: str) -> None:
     if address.startswith("apprise"):
         need_apprise()
-    sender = SENDERS[address.partition(":")[0]]().open(address, private=True)
+    sender = load_sender(address.partition(":")[0]).open(address, private=True)
     assert sender.address.shown == shown
     assert "XXXX" not in repr(sender.address)
 
@@ -678,7 +678,7 @@ def test_every_sender_can_be_opened_and_says_what_it_takes() -> None:
     for scheme in SENDERS:
         if scheme == "apprise":
             need_apprise()
-        assert issubclass(SENDERS[scheme](), Sender)
+        assert issubclass(load_sender(scheme), Sender)
 
 
 def test_ids_depend_on_the_content_alone() -> None:
@@ -699,5 +699,5 @@ def test_the_page_of_destinations_names_every_scheme_and_option() -> None:
     for scheme in SENDERS:
         assert f"`{scheme}:" in page
         if scheme != "apprise":
-            for option in SENDERS[scheme]().options:
+            for option in load_sender(scheme).options:
                 assert f"`{option}`" in page, (scheme, option)

@@ -72,11 +72,9 @@ class ReplacedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run ends."""
         return not run.endless and Path(address).suffix.lower() in REPLACED
 
     def _write(self, report: Report) -> None:
-        """Write rows; those of Parquet wait in memory for the end of the run."""
         if self._is_parquet:
             self._rows += report.rows
             return
@@ -84,11 +82,11 @@ class ReplacedFile(Destination):
             self._lines.write(report.rows)
 
     def close(self) -> None:
-        """Move the file to its place."""
         try:
             with output_errors(self.path):
                 if self._is_parquet:
-                    self._write_parquet()
+                    columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
+                    _import_parquet().write_table(to_arrow(columns), self._stream)
                 self._text.flush()
                 self._text.close()
                 self._replacement.commit()
@@ -101,10 +99,6 @@ class ReplacedFile(Destination):
             self._text.close()
         self._replacement.abandon()
 
-    def _write_parquet(self) -> None:
-        columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
-        _import_parquet().write_table(to_arrow(columns), self._stream)
-
 
 def _import_parquet() -> Any:
     try:
@@ -115,8 +109,6 @@ def _import_parquet() -> Any:
 
 
 class ParquetFolder(Destination):
-    """A folder with one Parquet file per window."""
-
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
@@ -130,11 +122,9 @@ class ParquetFolder(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a folder, or a name that may become one, if the run has no end."""
         return run.endless and (not Path(address).suffix or address.endswith("/") or Path(address).is_dir())
 
     def _write(self, report: Report) -> None:
-        """Write or replace the window's file."""
         assert report.window is not None
         file = ReplacedFile(self.folder / f"{window_name(report.window)}.parquet", self.run, private=True)
         try:
@@ -155,13 +145,8 @@ class Span:
     length: int
     digest: str
 
-    def is_of(self, data: bytes) -> bool:
-        """Return True if these are the bytes."""
-        return len(data) == self.length and digest_of(data) == self.digest
-
 
 def digest_of(data: bytes) -> str:
-    """Return a digest of bytes that are appended."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -181,7 +166,6 @@ class AppendedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run has no end."""
         return run.endless and Path(address).suffix.lower() in APPENDED
 
     def _open(self) -> io.FileIO:
@@ -213,14 +197,6 @@ class AppendedFile(Destination):
         old, self._file = self._file, self._open()
         old.close()
 
-    def _is_moved(self) -> bool:
-        """Return True if another file, or none, has this name now."""
-        try:
-            there = self.path.stat()
-        except FileNotFoundError:
-            return True
-        return not os.path.samestat(there, os.fstat(self._file.fileno()))
-
     def _write(self, report: Report) -> None:
         """Append rows and flush them to disk (fsync); if the disk is full, append none of them.
 
@@ -228,7 +204,11 @@ class AppendedFile(Destination):
         begins again, as rows are always written to its end.
         """
         with output_errors(self.path):
-            if self._is_moved():
+            try:
+                is_moved = not os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+            except FileNotFoundError:
+                is_moved = True
+            if is_moved:
                 self.reopen()
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
@@ -257,11 +237,11 @@ class AppendedFile(Destination):
                 raise
 
     def has(self, span: Span) -> bool:
-        """Return True if the file has these bytes at their place."""
         if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
             return False
         with output_errors(self.path):
-            return span.is_of(os.pread(self._file.fileno(), span.length, span.start))
+            data = os.pread(self._file.fileno(), span.length, span.start)
+        return len(data) == span.length and digest_of(data) == span.digest
 
     def undo(self, span: Span) -> None:
         """Remove the part of these bytes that was written before the program was killed."""
@@ -279,7 +259,6 @@ class AppendedFile(Destination):
 
 
 def _remove_incomplete_line(file: io.FileIO) -> None:
-    """Truncate a file after its last newline."""
     end = file.seek(0, os.SEEK_END)
     place = end
     while place:
@@ -316,14 +295,12 @@ class Journal:
         self.recent.extend(each for each in ids if each not in self.recent)
 
     def begin(self, report: str, span: Span) -> None:
-        """Note durably that a report is about to be appended."""
         self.last = report, span
         if self._path is not None:
             write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
 
 
 def _is_journal(content: Any) -> bool:
-    """Return True if the content of a file is a journal."""
     if not isinstance(content, dict) or not isinstance(content.get("id"), str):
         return False
     recent, span = content.get("recent"), content.get("span")
@@ -358,30 +335,16 @@ class FileBatch(Batch):
         return Report(rows=self.records, window=window, revision=self.revision)
 
 
-@dataclass(frozen=True)
-class _FileAddress(Address):
-    """The absolute path of a file or folder; messages show it as it was given."""
-
-    given: str = ""
-
-    @property
-    def shown(self) -> str:
-        """The address for messages and the status."""
-        return self.given
-
-
 class _Writer(Sender):
-    """Writes reports to a file or folder."""
-
     def __init__(self, inner: Destination, path: Path) -> None:
-        super().__init__(_FileAddress(str(path.absolute()), "file", given=inner.name))
+        super().__init__(Address(str(path.absolute()), "file", given=inner.name))
         self.inner = inner
         self.journal = Journal(None, print)  # until the queue's folder is held
         self._lock = threading.Lock()  # held while the file is written
         self._reopens = False  # once it is not being written
         self._id = ""
         if isinstance(inner, AppendedFile):
-            inner.before_append = self._begin
+            inner.before_append = lambda span: self.journal.begin(self._id, span)
 
     def deliver(self, batch: Batch) -> None:
         assert isinstance(batch, FileBatch)
@@ -394,9 +357,6 @@ class _Writer(Sender):
                 self.inner.write(batch.report)
             except OutputError as error:
                 raise TemporaryError(str(error).removeprefix(f"{self.inner.name}: ")) from error
-
-    def _begin(self, span: Span) -> None:
-        self.journal.begin(self._id, span)
 
     def reopen(self) -> None:
         """Open the file again: at once, or after the write that is under way."""
@@ -447,15 +407,10 @@ class PatientFile(Delivery):
 
     def _write(self, report: Report) -> None:
         batch = FileBatch.of(report)
-        recent = self._writer.journal.recent
-        if self._once and batch.id in recent:
+        if self._once and batch.id in self._writer.journal.recent:
             return
         self._writer.journal.add([batch.id])
-        if len(self._outbox):  # it is behind: the run does not wait for it
-            self.send(batch)
-        else:
-            self._outbox.offer(batch, self._patience)
-            self._tell_losses()
+        self.send(batch, 0.0 if len(self._outbox) else self._patience)  # the run does not wait for one that is behind
 
     def reopen(self) -> None:
         """Open the file again, and try at once."""

@@ -44,8 +44,6 @@ _TABS = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0"
 
 
 class JsonLines:
-    """One JSON object per line."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
@@ -66,7 +64,6 @@ class Csv:
             self._writer.writeheader()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and flush them."""
         self._writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
         self._stream.flush()
 
@@ -94,8 +91,6 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class RowWriter:
-    """Writes rows in one of the formats of `FORMATS`."""
-
     def __init__(self, format: str, columns: Sequence[str], stream: BinaryIO) -> None:
         self._columns = columns
         self._stream = stream
@@ -103,14 +98,12 @@ class RowWriter:
         self._header = header(columns)  # not written yet: an input that cannot be read has no answer at all
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows, the first ones behind the header, and flush them."""
         header, self._header = self._header, b""
         self._stream.write(header + b"".join(self._encode(row, self._columns) for row in rows))
         self._stream.flush()
 
 
 def encode_value(column: str, value: Any) -> bytes:
-    """Return a value of a row in RowBinary, by the type of its column."""
     kind = TYPES[column]
     if kind.startswith("Nullable("):
         if value is None:

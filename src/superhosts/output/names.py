@@ -29,15 +29,12 @@ from superhosts.output.report import GEO_COLUMNS, Row
 
 @dataclass(frozen=True)
 class NamingOptions:
-    """Where names come from."""
-
     labels: Path | None = None
     geo: Sequence[Path] = ()
     names: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields that rows get."""
         names = (("label",) if self.labels else ()) + (("name",) if self.names else ())
         return names + (GEO_COLUMNS if self.geo else ())
 
@@ -72,7 +69,6 @@ class Annotator:
         return _AnnotatedRows(rows, self)
 
     def fields(self, host: Any) -> Row:
-        """Return what is known of a host."""
         network = _network(host)
         found: Row = dict.fromkeys(self._options.columns)
         if network is None:
@@ -96,7 +92,6 @@ class _AnnotatedRows(Sequence[Row]):
         return len(self._rows)
 
     def __getitem__(self, number: Any) -> Any:
-        """Return a row, or a list of rows for a slice."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         row = self._rows[number]
@@ -198,7 +193,6 @@ class Inventory:
         numbers[int(network.network_address)] = label[:MOST_LABEL]
 
     def label(self, host: Network) -> str | None:
-        """Return the label of a host, which is an address or a prefix."""
         number, bits, known = int(host.network_address), host.max_prefixlen, self._labels[host.version]
         inside = known.get(host.prefixlen, {}).get(number) or self._inside(host)
         if inside is not None:
@@ -222,7 +216,6 @@ class Inventory:
 
 
 def _places(names: list[str]) -> tuple[int, int] | None:
-    """Return which columns hold the prefix and the label, if these are names of columns."""
     known = [name.strip().lower() for name in names]
     places = [next((known.index(name) for name in wanted if name in known), None) for wanted in (PREFIXES, LABELS)]
     return None if places[0] is None or places[1] is None else (places[0], places[1])

@@ -45,7 +45,6 @@ class StandardOutput(Destination):
             self._guard(lambda printer: printer.write(report))
 
     def close(self) -> None:
-        """Print what waits: the table of the first window, if no other came."""
         if self._printer is not None:
             self._guard(lambda printer: printer.close())
 

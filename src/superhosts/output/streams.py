@@ -26,7 +26,6 @@ class ClosedOutput(io.TextIOBase):
     """Standard output that was closed before the program started (`>&-`)."""
 
     def write(self, _text: str) -> int:
-        """Refuse text."""
         raise OutputError("standard output is closed")
 
 
@@ -47,7 +46,6 @@ def open_streams() -> None:
 
 
 def silence_stdout() -> None:
-    """Discard everything still to be written to standard output: it takes no more."""
     silence(sys.stdout)
 
 
@@ -60,7 +58,6 @@ def silence(stream: TextIO) -> None:
 
 
 def stdout_error(error: OSError) -> OutputError:
-    """Return the error for a standard output that takes no more text."""
     return OutputError(f"standard output: cannot be written: {error.strerror}")
 
 
@@ -113,7 +110,6 @@ class Unbuffered(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Keep text for the next flush."""
         self._text.append(text)
         return len(text)
 
@@ -143,8 +139,6 @@ def raw_stream(stream: TextIO) -> TextIO | None:
 
 
 class Job:
-    """A piece of work in the queue."""
-
     def __init__(self, work: Callable[[], None]) -> None:
         self.work = work
         self.done = threading.Event()
@@ -182,7 +176,6 @@ class Background:
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that are not done."""
         return len(self._jobs)
 
     def submit(self, work: Callable[[], None]) -> bool:
@@ -268,7 +261,6 @@ class Log:
         self._background.submit(lambda: self._put(line))
 
     def status(self) -> dict[str, int]:
-        """Return how many lines wait for standard error, and how many were lost."""
         return {"waiting": self._background.waiting, "dropped": self._background.dropped + self._failed}
 
     def close(self, patience: float = PATIENCE) -> bool:

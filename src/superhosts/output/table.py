@@ -71,7 +71,6 @@ class Columns(NamedTuple):
         )
 
     def united(self, other: Columns) -> Columns:
-        """Return the columns that either has."""
         values: list[Any] = [mine or others for mine, others in zip(self, other, strict=True)]
         return Columns(*values)
 
@@ -90,8 +89,6 @@ class Columns(NamedTuple):
 
 
 class _Layout:
-    """The lines of a table: a header, and one or more lines for each row."""
-
     def __init__(self, columns: Columns, rows: Sequence[Row], least: Widths, window: str = "") -> None:
         self.columns, self.rows = columns, rows
         self.titles = columns.titles()
@@ -184,7 +181,6 @@ class OutputConsole(Console):
         super().__init__(file=stream, soft_wrap=True, emoji=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string, such as a cell or a title, to text, line by line."""
         lines = (printable(line, most=len(line)) for line in text.split("\n"))
         return super().render_str("\n".join(lines), **options)
 
@@ -199,8 +195,6 @@ def width_of(console: Console) -> int | None:
 
 
 class Terminal:
-    """Prints reports as tables."""
-
     def __init__(self, console: Console, run: RunKind = RUN_THAT_ENDS) -> None:
         self._console = console
         self._width = width_of(console)
@@ -222,7 +216,6 @@ class Terminal:
         self._print_window(report)
 
     def close(self) -> None:
-        """Print the report that waits."""
         if self._first is not None:
             first, self._first = self._first, None
             self._print_window(first)
@@ -266,7 +259,6 @@ class Terminal:
 
 
 def _note(report: Report) -> str:
-    """Return what the rows of a window do not say, as a line of the table of all windows."""
     title = [] if report.rows and not report.is_incomplete else [report.title]
     notes = [f"({note})" for note in report.notes]
     return f"{window_cell(report.window)}  {_plain(' '.join([*title, *notes]))}"
@@ -299,7 +291,6 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
 
 
 def _longest_bar(console: Console, lines: list[str]) -> int:
-    """Return the length of the longest bar: what the lines leave of the width, or none."""
     width = width_of(console)
     room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
     return room if room >= LEAST_BAR else 0
@@ -311,7 +302,6 @@ def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:
-    """Align cells in columns; the last two are numbers, aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numbers = len(widths) - 2
     return [

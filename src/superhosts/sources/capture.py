@@ -108,8 +108,6 @@ READER_MEMORY = (
 
 
 class Format(Protocol):
-    """A file format of packet records."""
-
     notes: list[str]  # messages for the user about the packets so far
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
@@ -124,7 +122,6 @@ class Format(Protocol):
 
 
 def format_of(head: bytes) -> Format | None:
-    """Return the format of a stream that starts with these bytes."""
     return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
 
 
@@ -213,23 +210,18 @@ class CaptureReader:
         return self._take(tally, columns)
 
     def place(self) -> int:
-        """Return where the next record starts in the stream."""
         return self._offset + int(self._tally[POSITION])
 
     def format(self) -> Format | None:
-        """Return the format, None before the first bytes were read."""
         return self._format
 
     def last_time(self) -> int:
-        """Time of the packet that was read last; after one packet, of the first."""
         return int(self._tally[TIME])
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
     def _fill(self) -> bool:
@@ -275,7 +267,6 @@ class CaptureReader:
         return InputError(text, file=self._name, offset=place)
 
     def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
-        """Count the packets that a walk has found and return those with addresses."""
         self._counted += int(tally[PACKETS])
         self._unsupported += int(tally[UNSUPPORTED_LINK])
         if tally[SIMPLE] and not self._simple:
@@ -323,18 +314,14 @@ _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 
 
 class Cutting(NamedTuple):
-    """How a file is cut."""
-
     piece_bytes: int | None = None  # by the size of the file
     room_bytes: int = ROOM_BYTES  # of the buffer of a thread
     threads: int | None = None  # as many as there are CPUs
 
     def workers(self) -> int:
-        """Return the number of threads that read."""
         return min(thread_count(self.threads), MOST_THREADS)
 
     def ahead(self, files: int = 1) -> int:
-        """Return the number of pieces that are read ahead of each of this many files."""
         return max(min(AHEAD * self.workers(), MOST_PIECES_AHEAD) // max(files, 1), LEAST_AHEAD)
 
     def memory(self) -> int:
@@ -365,8 +352,6 @@ CUTTING = Cutting()
 
 
 class Piece(NamedTuple):
-    """What a thread has read."""
-
     begins: int  # guessed; -1 if no record was found
     ends: int
     layout: Any  # what the walk took for granted
@@ -375,8 +360,6 @@ class Piece(NamedTuple):
 
 
 class FileStream:
-    """The bytes of a file from any place on."""
-
     compression = ended_early = ""
 
     def __init__(self, name: str, file: int) -> None:
@@ -387,12 +370,10 @@ class FileStream:
         self._position = 0
 
     def seek(self, position: int) -> None:
-        """Go on at a byte of the file."""
         self._position = position
 
     @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
         if self.until is not None and self.until > self._position:
             view = view[: self.until - self._position]
         try:
@@ -403,15 +384,12 @@ class FileStream:
         return got
 
     def position(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self.file)
 
     def open(self) -> FileStream:
-        """Return the stream itself: a reader opens its input."""
         return self
 
 
@@ -453,22 +431,18 @@ class PieceReader:
         return block
 
     def position(self) -> int:
-        """Bytes of the file read so far."""
         return self._stream.position()
 
     def ahead(self) -> int:
-        """Return the number of pieces that are read ahead now."""
         return len(self._ahead)
 
     def close(self) -> None:
-        """Stop reading ahead and close the file."""
         _being_read.discard(self)
         _drop([future for _, future in self._ahead])
         self._ahead.clear()
         self._reader.close()
 
     def _take(self) -> PacketBlock:
-        """Go on to the piece in which the next record starts; return its packets, () if they have to be read again."""
         place = self._reader.place()
         number = place // self._size
         self._until = self._stream.until = (number + 1) * self._size if number + 1 < self._count else None
@@ -487,7 +461,6 @@ class PieceReader:
         return self._reader.skip(piece.ends, piece.tally, self.lender.kept(piece.columns, piece.tally))
 
     def _read_ahead(self) -> None:
-        """Make threads read the next pieces."""
         workers = self._cutting.workers()
         format = self._reader.format()
         layout = None if format is None else format.layout()
@@ -549,7 +522,6 @@ def _read(
     room_bytes: int,
     wants: Wants,
 ) -> Piece:
-    """Read a piece."""
     buffer = getattr(_this_thread, "buffer", None)
     if buffer is None or len(buffer) != room_bytes:
         buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
@@ -570,8 +542,6 @@ _YEAR = 365 * 86400 * SECOND
 
 
 class CaptureSource(FileSource[CaptureReader | PieceReader]):
-    """A capture as a source of packets."""
-
     def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> None:
         super().__init__(source)
         self._block_bytes = block_bytes
@@ -613,7 +583,6 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
         return None
 
     def first_bytes(self) -> bytes:
-        """Return the first bytes of a file, decompressed."""
         return self._input.head() if self._input.reopens else b""
 
     def _read(self) -> Iterator[PacketBlock]:
@@ -640,7 +609,6 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
             self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 
     def again(self) -> Source:
-        """Return the same file, to be read from its beginning."""
         source = CaptureSource(self._input, self._block_bytes, self._cutting)
         source.want(self.wants)
         return source
@@ -677,7 +645,6 @@ def _probe(reader: CaptureReader) -> PacketBlock:
 
 
 def _begin(first: int, block: PacketBlock) -> int:
-    """Return the earliest time, of the first frame and those behind it, that is not years from most of them."""
     times: list[int] = [first, *(time for batch in block for time in batch.time.tolist())]
     middle = sorted(times)[len(times) // 2]
     return min(time for time in times if abs(time - middle) < _YEAR)
@@ -689,7 +656,6 @@ def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES, cutting: C
 
 
 def most_memory() -> int:
-    """Return the most bytes that an open input takes."""
     return max(READER_MEMORY, CUTTING.memory())
 
 

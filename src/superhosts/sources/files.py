@@ -26,7 +26,6 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.")
 
 
 def is_url(name: str | Path) -> bool:
-    """Return True if a name is a URL and not a path."""
     return isinstance(name, str) and _URL.match(name) is not None
 
 
@@ -46,7 +45,6 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 
 
 def _package(url: str) -> str:
-    """Return what pip must install for a URL."""
     from fsspec.registry import known_implementations
 
     scheme = url.split(":", 1)[0].lower()
@@ -67,8 +65,6 @@ def url_size(url: str) -> int | None:
 
 
 class UrlFile:
-    """An open file behind a URL, for reading from its beginning to its end."""
-
     def __init__(self, url: str) -> None:
         system, path = file_system(url)
         try:
@@ -88,7 +84,6 @@ class UrlFile:
         return len(data)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -122,7 +117,6 @@ def _is_folder(name: str) -> bool:
 
 
 def match_pattern(name: str) -> list[Path] | None:
-    """Return the files and folders on disk that a pattern matches; None for the name of one, which is no pattern."""
     if not glob.has_magic(name) or Path(name).exists():
         return None
     return [Path(match) for match in glob.glob(name, recursive=True)]  # noqa: PTH207  Path.glob takes no absolute ones
@@ -143,12 +137,10 @@ def describe_file(name: str) -> FoundFile:
 
 
 def is_finished(name: str) -> bool:
-    """Return True unless a file's name says that a program is still writing it."""
     return not name.startswith(".") and not name.endswith(_UNFINISHED)
 
 
 def natural_order(name: str) -> list[Any]:
-    """Return a sort key that compares the numbers in names by value."""
     return [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", name))]
 
 
@@ -206,7 +198,6 @@ def _behind_url(url: str) -> list[FoundFile] | None:
 
 
 def _finished_below(folder: str, files: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a program is still writing, and everything in hidden folders."""
     start = len(PurePosixPath(folder).parts)
     return {name: about for name, about in files.items() if all(map(is_finished, PurePosixPath(name).parts[start:]))}
 

@@ -55,34 +55,27 @@ def read_head(stream: Stream, most: int, is_enough: Callable[[bytes], bool]) -> 
 
 
 def has_lines(head: bytes) -> bool:
-    """Return True if these first bytes are enough to tell formats of text apart."""
     return head.count(b"\n") >= LEAST_LINES
 
 
 class PeekedStream:
-    """A stream whose first bytes were read ahead and are returned first."""
-
     def __init__(self, head: bytes, stream: Stream) -> None:
         self._head = memoryview(head)
         self._stream = stream
 
     @property
     def compression(self) -> str:
-        """The stream's own."""
         return self._stream.compression
 
     @property
     def ended_early(self) -> str:
-        """The stream's own."""
         return self._stream.ended_early
 
     @property
     def notes(self) -> list[tuple[int, str]]:
-        """The stream's own."""
         return self._stream.notes
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, with the first bytes first."""
         if not self._head:
             return self._stream.readinto(view)
         got = min(len(self._head), len(view))
@@ -90,17 +83,13 @@ class PeekedStream:
         return got
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the stream."""
         self._stream.close()
 
 
 class Input:
-    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
-
     def __init__(self, path: str | Path, pace: Pace = PACE, *, plain: bool = False) -> None:
         """Look at an input. `plain`: its bytes are taken as they are, even when they look compressed."""
         self.path = path
@@ -175,7 +164,6 @@ class Input:
         return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
 
     def open(self) -> Stream:
-        """Return its bytes, decompressed."""
         if self._peeked is not None:
             peeked, self._peeked = self._peeked, None
             return peeked
@@ -214,8 +202,6 @@ COMPRESSED = (".gz", ".zst", ".xz")
 
 
 class Reader(Protocol):
-    """What a source has open while it reads."""
-
     def position(self) -> int:
         """Return the bytes of the input read so far."""
 
@@ -251,18 +237,15 @@ class FileSource(Source, Generic[AnyReader]):
         """Yield the packets. `blocks` closes the reader at the end."""
 
     def _find_opening(self) -> None:
-        """Note the time of the very first packet of a file."""
         self.first_time()
 
     def first_time(self) -> int | None:
-        """Return the time at which the input begins; None for an empty input."""
         if not self._first_known:
             self._first_time = self._look()
             self._first_known = True
         return self._first_time
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
         identity = self.identity()  # before reading: meanwhile another file may take its name
         span = Span(self._opening)
         try:
@@ -277,34 +260,27 @@ class FileSource(Source, Generic[AnyReader]):
             self.close()
 
     def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
         if self.replays and self._opening is None:
             self._find_opening()
         return identity_of(self._input.path, self._opening) if self.replays and self._opening is not None else None
 
     def waits(self) -> bool:
-        """Return True if a pipe has been empty for a moment."""
         return self._input.waiting.waits
 
     def stop(self) -> None:
-        """End the reading of a pipe soon."""
         self._input.waiting.stopped = True
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the file, once it was read to its end."""
         return dict(self._finished)
 
     def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
         reader = self._reader  # read once: the reading thread may set it to None
         return self._position if reader is None else reader.position()
 
     def size(self) -> int | None:
-        """Bytes of the whole input, None for a pipe."""
         return self._input.size
 
     def close(self) -> None:
-        """Close the input. Done by itself at the end of `blocks`."""
         if self._reader is not None:
             self._position = self._reader.position()
             self._reader.close()
@@ -318,19 +294,16 @@ class Span:
         self._first = self._last = time or 0
 
     def add(self, block: PacketBlock) -> None:
-        """Take in a block."""
         for batch in block:
             if len(batch):
                 self._first = min(self._first, batch.span[0])
                 self._last = max(self._last, batch.span[1])
 
     def ends(self) -> tuple[int, int]:
-        """Return the earliest and the latest time."""
         return self._first, self._last
 
 
 def without_compression(name: str) -> str:
-    """Return a file's name without the ending that compressing it adds."""
     return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
 
 

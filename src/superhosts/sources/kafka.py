@@ -76,8 +76,6 @@ _MOST_SHOWN = 60  # bytes of a message in warnings
 
 
 class Fields(NamedTuple):
-    """Numbers of the fields of a protobuf record."""
-
     src: int
     dst: int
     time: int
@@ -206,7 +204,6 @@ def walk_protobuf(
 
 
 def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> Records:
-    """Return the records of protobuf messages, with details if they are wanted."""
     count = len(messages)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum([len(message) for message in messages], out=offsets[1:])
@@ -249,7 +246,6 @@ class JsonRecords:
         self._time: Column | None = None
 
     def read(self, messages: Sequence[bytes]) -> Records:
-        """Return the records of messages."""
         ends: list[bytes] = []
         records: list[dict[str, object]] = []
         times: list[bytes | None] = [None] * len(messages)
@@ -290,7 +286,6 @@ class JsonRecords:
         return details_of_columns(fields, len(records), read)
 
     def _fields(self, record: dict[str, object]) -> tuple[object, object, object] | None:
-        """Return the ends and the time of a record; None if it has no ends."""
         if self._ends is None:
             try:
                 mapping = resolve(None, list(record), self._name)
@@ -327,7 +322,6 @@ def read_proto(path: str) -> Fields:
 
 
 def is_delimited(message: bytes) -> bool:
-    """Return True if a message begins with the length of the rest."""
     length = shift = 0
     for at, byte in enumerate(message[:5], start=1):
         length |= (byte & 127) << shift
@@ -338,7 +332,6 @@ def is_delimited(message: bytes) -> bool:
 
 
 def shown(message: bytes) -> str:
-    """Return a message as warnings show it."""
     if message[:1] in (b"{", b"["):
         return message[: 2 * _MOST_SHOWN].decode("utf-8", "replace")
     return f"0x{message[:_MOST_SHOWN].hex()}"
@@ -357,15 +350,12 @@ EXAMPLE = "kafka://broker:9092/flows?group=superhosts"
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic, and how it is read."""
-
     brokers: str
     name: str
     words: dict[str, str]
 
 
 def parse_topic(text: str) -> Topic:
-    """Read the name of an input; UsageError if it makes no sense."""
     try:
         url = urlsplit(text)
     except ValueError:  # of brackets without their partner, or without an IPv6 address between them
@@ -426,8 +416,6 @@ class Notes:
 
 
 class KafkaSource(Source):
-    """The records of a topic as packets."""
-
     live = True
     replays = True  # from the offsets that were committed
 
@@ -444,17 +432,10 @@ class KafkaSource(Source):
         self._notes = Notes()
         self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
         self._closes: Any = None
-        self._bytes = 0
         self._shown = 0
-        self._stopped = self._waits = False
         self._client = import_client(name)
 
-    def first_time(self) -> int | None:
-        """Return None: nobody knows before a message has come."""
-        return None
-
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the records as they come."""
         consumer = self._consumer = self._open()
         ends: set[int] = set()  # partitions that were read to their end
         try:
@@ -472,22 +453,6 @@ class KafkaSource(Source):
                     return
         finally:
             self._waits = True
-
-    def position(self) -> int:
-        """Bytes of messages read so far."""
-        return self._bytes
-
-    def size(self) -> int | None:
-        """Return None: a topic has no end."""
-        return None
-
-    def waits(self) -> bool:
-        """Return True if there was no message for a moment."""
-        return self._waits
-
-    def stop(self) -> None:
-        """End the reading soon."""
-        self._stopped = True
 
     def release(self, before: int) -> None:
         """Commit the offsets of messages whose times are before this one: their windows are safe."""
@@ -607,7 +572,6 @@ class KafkaSource(Source):
         self._known = True
 
     def _note(self, messages: list[Any], times: NDArray[np.int64]) -> None:
-        """Note up to which offset each partition was read, and the latest time among these messages."""
         likely = np.where(times > time.time_ns() + AHEAD, NO_TIME, times).tolist()
         latest: dict[int, tuple[int, int]] = {}
         for message, stamp in zip(messages, likely, strict=True):
@@ -619,7 +583,6 @@ class KafkaSource(Source):
 
 
 def open_kafka(text: str) -> Source:
-    """Open a topic by its name."""
     return KafkaSource(text, parse_topic(text))
 
 

@@ -50,7 +50,6 @@ class PipeSource(Source):
         self._source: Source | None = None
 
     def _recognised(self) -> Source:
-        """Return the source that reads it, waiting for the first bytes."""
         if self._source is None:
             source = self._recognise(self._input)
             source.counters.on_warning = self.counters.on_warning
@@ -59,11 +58,9 @@ class PipeSource(Source):
         return self._source
 
     def first_time(self) -> int | None:
-        """Time of the first packet, which is kept; None for an empty input."""
         return self._recognised().first_time()
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
         try:
             source = self._recognised()
         except Stopped:
@@ -71,19 +68,15 @@ class PipeSource(Source):
         yield from source.blocks()
 
     def position(self) -> int:
-        """Bytes read so far."""
         return 0 if self._source is None else self._source.position()
 
     def size(self) -> int | None:
-        """Bytes of a file on standard input; None for a pipe."""
         return self._input.size
 
     def waits(self) -> bool:
-        """Return True if the pipe is empty, and has been for a moment."""
         return self._input.waiting.waits
 
     def stop(self) -> None:
-        """End the reading soon."""
         self._input.waiting.stopped = True
 
 
@@ -150,7 +143,6 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
 
 
 def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Source:
-    """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
     if _scheme_of(name) is not None:
         (source,) = open_all(name, tables)
         return source

@@ -71,15 +71,11 @@ _ZERO = np.uint64(0)
 
 
 class Blocks(NamedTuple):
-    """What the blocks of a section mean: its byte order, and its interfaces."""
-
     section: Section
     interfaces: Interfaces
 
 
 class Clock(NamedTuple):
-    """How the ticks of an interface become nanoseconds."""
-
     unit: np.uint64  # TIMES, DIVIDED or BINARY
     scale: np.uint64
     offset: np.uint64  # nanoseconds, modulo 2⁶⁴
@@ -308,8 +304,6 @@ _PROBLEMS = {
 
 
 class Pcapng:
-    """A pcapng capture, from its first byte."""
-
     def __init__(self) -> None:
         self._section = np.zeros(3, np.int64)
         self._table = np.zeros((4, 9), np.uint64)
@@ -320,7 +314,6 @@ class Pcapng:
         self.notes: list[str] = []
 
     def layout(self) -> Blocks | None:
-        """Return what the walk of a piece needs to know: the same object as long as that is the same."""
         declared = int(self._section[DECLARED])
         interfaces = self._table[:declared]
         known = self._layout
@@ -337,16 +330,13 @@ class Pcapng:
 
     @staticmethod
     def recognises(head: bytes) -> bool:
-        """Return True if a stream that starts with these four bytes is one."""
         return head[:4] == _SECTION_BYTES
 
     def read_piece(self, *arguments: Any) -> int:
-        """Read a piece of a file (walk.py)."""
         _, _, _, _, tally, _ = arguments
         return (read_rich_piece if self._wrapped or tally[WANTS] else read_piece)(*arguments)
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read on from tally[POSITION]; return what is wrong there, if anything."""
         while True:
             chosen = walk_rich if self._wrapped or tally[WANTS] else walk
             reason = chosen(block, Blocks(self._section, self._table), tally, columns)
@@ -382,13 +372,11 @@ class Pcapng:
         return int.from_bytes(raw, "big" if self._is_big else "little")
 
     def _problem(self, reason: int, start: bytes) -> str:
-        """Return the message for what stopped the walk at a block with these first bytes."""
         if reason == BAD_LENGTH:
             return f"damaged: a block of {counted(self._number(start[4:8]), 'byte')}"
         return _PROBLEMS[reason]
 
     def _name_link(self, start: bytes) -> None:
-        """Record the unsupported link type of an interface, given the start of a packet block; each type once."""
         kind, number = self._number(start[:4]), self._number(start[8:12])
         if kind == OBSOLETE_PACKET:
             number = self._number(start[8:10])
@@ -409,7 +397,6 @@ class Pcapng:
         return None
 
     def _begin(self, body: bytes) -> str | None:
-        """Begin a section."""
         version = self._number(body[4:6])
         if version != 1:
             return f"a section of pcapng version {version}, which is not known"
@@ -417,7 +404,6 @@ class Pcapng:
         return None
 
     def _declare(self, body: bytes) -> str | None:
-        """Add an interface to the table."""
         declared = int(self._section[DECLARED])
         if declared == MOST_INTERFACES:
             return f"more than {MOST_INTERFACES} interfaces in a section"
@@ -437,7 +423,6 @@ class Pcapng:
         return None
 
     def _row(self, body: bytes) -> Interfaces | str:
-        """Return the row of an interface in the table, or what is wrong with it."""
         link_type, snaplen = self._number(body[:2]), self._number(body[4:8])
         resolution, seconds = 6, 0
         for code, value in self._options(body[8:]):

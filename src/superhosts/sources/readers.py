@@ -49,8 +49,6 @@ Item = tuple[float, PacketBlock] | BaseException | None
 
 
 class Ahead:
-    """An input that a thread reads ahead."""
-
     def __init__(
         self,
         source: Source,
@@ -102,7 +100,6 @@ class Ahead:
         return self._waiting.get(self._pace.wake)
 
     def leave(self) -> None:
-        """Make the thread end soon; its blocks are no longer taken."""
         self._left = True
         self.source.stop()
 
@@ -129,14 +126,12 @@ class Ahead:
         return self.reached if self.ready(wait=True) else None
 
     def take(self) -> PacketBlock:
-        """Return the next block. `ready` has returned True."""
         assert self._next is not None
         (self.arrival, block), self._next = self._next, None
         self.taken += sum(len(batch) for batch in block)
         return block
 
     def is_working(self) -> bool:
-        """Return True if no block is ready but one is being read."""
         return not self.source.waits() and self._next is None and not self.ended
 
 
@@ -150,8 +145,6 @@ class _WaitingBlocks:
         self._changed = threading.Condition()
 
     def put(self, item: Item, size: int, seconds: float) -> bool:
-        """Append an item; return False if there was no room for it in that time."""
-
         def has_room() -> bool:
             return len(self._items) < READ_AHEAD or self._bytes + size <= self._share
 
@@ -188,7 +181,6 @@ class HeldWarnings:
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        """Take a warning."""
         with self._lock:
             if self._texts is None:
                 self._pass_on(text)
@@ -196,7 +188,6 @@ class HeldWarnings:
                 self._texts.append(text)
 
     def release(self) -> None:
-        """Pass on what was held back."""
         with self._lock:
             texts, self._texts = self._texts or [], None
             for text in texts:
@@ -212,7 +203,6 @@ def hold_warnings(source: Source) -> HeldWarnings | None:
 
 
 def is_pipe(source: Source) -> bool:
-    """Return True for live input that cannot be read again."""
     return source.live and not source.replays
 
 
@@ -244,8 +234,6 @@ YOUNG = 1000  # first packets of an input, which show the time at which it begin
 
 
 class EventClock:
-    """The current time by the clock that stamps the packets."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._behind = np.empty(0)  # lag of the last packets: nanoseconds from their times to their arrival
@@ -253,7 +241,6 @@ class EventClock:
         self._noted: list[tuple[float, PacketBlock]] = []  # packets since then; few ask for the time of a busy pipe
 
     def note(self, arrival: float, block: PacketBlock) -> None:
-        """Set it by packets that arrived at `arrival` on this machine's clock."""
         if sum(map(len, block)) >= MOST_KEPT:
             self._noted.clear()  # no packets before these count any more
         self._noted.append((arrival, block))
@@ -261,7 +248,6 @@ class EventClock:
             self._keep()
 
     def _keep(self) -> None:
-        """Keep the last packets, without stale ones."""
         if not self._noted:
             return
         behinds, arrivals = [self._behind], [self._arrival]
@@ -299,8 +285,6 @@ class EventClock:
 
 
 class Step(NamedTuple):
-    """A block of packets, or a moment without packets."""
-
     block: PacketBlock = ()
     watermark: int | None = None  # the time that all inputs have reached; None if there is only one
     begins: tuple[int, int] | None = None  # time and number of an input that has just begun
@@ -419,7 +403,6 @@ class Following:
         return None if working and min(working) < chosen.reached else chosen
 
     def _in_order(self, ahead: Ahead) -> bool:
-        """Return True if an input is read in the order of time; False for a pipe that is read at once."""
         return ahead.source.replays or self._is_full is not None
 
     def _is_waited_for(self, ahead: Ahead) -> bool:

@@ -26,8 +26,6 @@ class Waiting:
 
 
 class Stream(Protocol):
-    """Bytes, in order, once."""
-
     @property
     def compression(self) -> str:
         """Name of the compression; "" for plain bytes."""
@@ -51,8 +49,6 @@ class Stream(Protocol):
 
 
 class PlainStream:
-    """The input's own bytes."""
-
     compression = ended_early = ""
 
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
@@ -78,7 +74,6 @@ class PlainStream:
         return self._head
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
         got = min(len(self._head), len(view))
         view[:got], self._head = self._head[:got], self._head[got:]
         got += self._readinto(view[got:])  # waits for more only briefly: the head alone is not a packet
@@ -111,7 +106,6 @@ class PlainStream:
             raise Stopped
 
     def position(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def close(self) -> None:
@@ -121,7 +115,6 @@ class PlainStream:
 
 
 def _poll_for(file: Any) -> Any:
-    """Return a poll object for a file; None if the file has no descriptor."""
     try:
         descriptor = file.fileno()
     except OSError:  # not a real file, as under a test runner

@@ -23,8 +23,6 @@ NO_WINDOW = Window(0, 0)
 
 
 class Point(NamedTuple):
-    """One host in one window."""
-
     host: str
     side: str
     direction: str
@@ -36,8 +34,6 @@ class Point(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """One window."""
-
     window: Window
     hosts: int  # reported, super hosts or not, of which the largest are kept
     points: tuple[Point, ...]
@@ -79,7 +75,6 @@ class Board(Destination):
         self.touch()
 
     def touch(self) -> None:
-        """Tell the listeners that something has changed."""
         with self._lock:
             self.version += 1
         for listener in list(self.listeners):
@@ -91,7 +86,6 @@ class Board(Destination):
 
     @property
     def newest(self) -> Shown | None:
-        """The window that ended last."""
         with self._lock:
             return max(self._shown.values(), key=_end, default=None)
 
@@ -112,7 +106,6 @@ def _end(shown: Shown) -> tuple[int, int]:
 
 
 def shown_of(report: Report) -> Shown:
-    """Return what is shown of a report."""
     rows, threshold = tuple(report.rows[:MOST_ROWS]), report.threshold
     others = sum(not reaches(row["peers"], threshold) for row in rows)  # They fill a short list: none is left out here.
     return Shown(
@@ -136,7 +129,6 @@ def reaches(peers: int | None, threshold: float | None) -> bool:
 
 
 def points_of(rows: Iterable[Row]) -> Iterable[Point]:
-    """Return the hosts of rows."""
     for row in rows:
         yield Point(
             host=str(row["host"]),

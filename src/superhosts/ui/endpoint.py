@@ -62,7 +62,6 @@ def open_endpoint(place: Place, health: Health, readings: Sequence[Callable[[], 
 
 
 def _judged(problems: Sequence[str]) -> Answer:
-    """Return the answer to a question about health."""
     return Answer(503 if problems else 200, "".join(f"{each}\n" for each in problems or ["ok"]).encode())
 
 
@@ -86,7 +85,6 @@ class Health:
 
     @property
     def has_begun(self) -> bool:
-        """True from the first beat on."""
         return self._has_begun
 
     def look_at(self, reason: Callable[[], str]) -> None:
@@ -94,7 +92,6 @@ class Health:
         self._reasons.append(reason)
 
     def why_dead(self) -> str:
-        """Return why the program does not live; empty if it does."""
         silent, allowed = self._clock() - self._last, self._stalled if self._has_begun else STARTING
         return f"the main loop has not moved for {silent:.0f} s" if silent > allowed else ""
 
@@ -107,8 +104,6 @@ class Health:
 
 
 class Place(NamedTuple):
-    """Where a server listens."""
-
     host: str
     port: int
 
@@ -129,8 +124,6 @@ def parse_place(text: str) -> Place:
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
-
     status: int
     content: bytes
     kind: str = TEXT
@@ -194,7 +187,6 @@ class Server:
             connection.recv(LARGEST)
 
     def _answer(self, connection: socket.socket) -> tuple[str, Answer]:
-        """Return the method of a request, and its answer."""
         request = self._read(connection)
         if isinstance(request, Answer):
             return "", request

@@ -32,8 +32,6 @@ SETTLED = 60 * SECOND  # a folder that changed less long ago, or has such files,
 
 
 class Listed(NamedTuple):
-    """A sketch, and when its file was last changed."""
-
     sketch: SavedSketch
     changed: int
     size: int
@@ -128,15 +126,12 @@ class Question(NamedTuple):
     exactly: bool = False  # only sketches of the very window from start to end, none that overlap it
 
     def takes(self, sketch: SavedSketch) -> bool:
-        """Return True if a sketch is of this time."""
         if self.exactly:
             return sketch.window == (self.start, self.end)
         return sketch.overlaps(self.start, self.end)
 
 
 class Answer(NamedTuple):
-    """The hosts of a question, and what was asked."""
-
     report: Report
     sketches: int
     sites: tuple[str, ...]
@@ -145,15 +140,11 @@ class Answer(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What the sketches of one window say about a host."""
-
     window: Window
     found: SuperHosts  # one row for each part that may hold it
 
 
 class Past(NamedTuple):
-    """One host's past, the oldest window first."""
-
     sightings: list[Sighting]
     left_out: int  # older windows that were not asked, because it would take too long
     failed: int = 0  # windows whose sketches cannot be read,
@@ -177,7 +168,6 @@ class SketchFolder:
         return sorted({site for each in self._look() if len(each.sketch.sites) == 1 for site in each.sketch.sites})
 
     def contents(self) -> dict[Window, Contents]:
-        """Return the files of each window, and when they were last changed."""
         found: dict[Window, set[tuple[Path, int]]] = {}
         for each in self._look():
             found.setdefault(_window(each), set()).add((each.sketch.path, each.changed))

@@ -54,8 +54,6 @@ class OpenWindow:
 
 
 class LiveView:
-    """The screen of a run."""
-
     def __init__(
         self,
         refresh: float,
@@ -89,7 +87,6 @@ class LiveView:
             last.close()
 
     def step(self, _position: int, _packets: int) -> None:
-        """Ask for the open window and draw, if a moment has passed."""
         assert self._run is not None
         now = self._clock()
         self._open.ask_if_due(self._run)
@@ -101,7 +98,6 @@ class LiveView:
         return nullcontext()
 
     def add(self, report: Report) -> None:
-        """Show a window that has closed."""
         self._closed.appendleft(report)
         self._open.report = None
         self._draw()
@@ -137,7 +133,6 @@ class LiveView:
             yield from self._table(report.rows, HOSTS)
 
     def _table(self, rows: Sequence[Row], most: int) -> Iterator[tuple[str, str]]:
-        """Yield the lines of a table of the first rows."""
         shown = rows[:most]
         if not shown:
             return
@@ -149,7 +144,6 @@ class LiveView:
 
 
 def _state(run: Scan, packets: int) -> str:
-    """Return the counters, in words."""
     words = [counted(packets, "packet")]
     if any(source.loses for source in run.sources):
         words.append(f"dropped {sum(source.counters.drops for source in run.sources):,}")

@@ -96,7 +96,6 @@ def of_log(status: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
 
 @_reading
 def of_reloads(failed: Callable[[], int]) -> Iterator[Metric]:
-    """What the last SIGHUP could not reload."""
     yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", failed())
 
 
@@ -125,19 +124,16 @@ def _labels(part: Part) -> list[str]:
 
 @_reading
 def of_restoring(durations: Callable[[], Durations]) -> Iterator[Metric]:
-    """How long the search for super hosts took."""
     yield _histogram("restore_seconds", "Search for the super hosts of a window.", durations())
 
 
 @_reading
 def of_merging(durations: Durations) -> Iterator[Metric]:
-    """How long merging took."""
     yield _histogram("merge_seconds", "Merging of one sketch into the union of its window.", durations)
 
 
 @_reading
 def of_scan(scan: Scan, reasons: Iterable[str]) -> Iterator[Metric]:
-    """Packets. `reasons`: the counters of packets that do not count."""
     names = list(reasons)
     counters = scan.counters
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
@@ -167,7 +163,6 @@ def of_edge(counters: EdgeCounters) -> Iterator[Metric]:
 
 @_reading
 def of_spool(spool: Spool) -> Iterator[Metric]:
-    """Sketches that wait for the hub."""
     oldest = spool.oldest()
     age = 0.0 if oldest is None else max(time.time() - oldest, 0.0)
     yield _gauge("spool_sketches", "Sketches that wait for the hub.", len(spool.waiting()))
@@ -178,7 +173,6 @@ def of_spool(spool: Spool) -> Iterator[Metric]:
 
 @_reading
 def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
-    """What waited when the program started."""
     left = {name: backlog.left() for name, backlog in backlogs.items()}
     counts = [((name,), count) for name, (count, _) in left.items()]
     sizes = [((name,), size) for name, (_, size) in left.items()]
@@ -188,7 +182,6 @@ def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
 
 @_reading
 def of_link(counters: Any) -> Iterator[Metric]:
-    """An end of a link."""
     yield _gauge("link_up", "1 if the link to the other side works.", not why_no_link(counters))
 
 
@@ -227,7 +220,6 @@ def of_alerts(desk: AlertDesk) -> Iterator[Metric]:
 
 @_reading
 def of_intake(intake: Intake) -> Iterator[Metric]:
-    """Sketches that arrive at a hub."""
     names = ("accepted", "repeated", "refused", "corrupt")
     found = {name: getattr(intake.counters, name) for name in names}
     yield _counters("sketches", "Sketches that arrived, by what became of them.", "outcome", found)
@@ -236,7 +228,6 @@ def of_intake(intake: Intake) -> Iterator[Metric]:
 
 @_reading
 def of_sites(sites: Sites) -> Iterator[Metric]:
-    """The sites of a hub."""
     yield _gauge("sites_reporting", "Sites in the last window.", len(sites.reporting))
     yield _gauge("sites_missing", "Sites that the last window lacked.", len(sites.missing))
     help = "1 if the site was in the last window, 0 if it was missing."
@@ -249,7 +240,6 @@ def of_sites(sites: Sites) -> Iterator[Metric]:
 
 @_reading
 def of_roster(roster: Roster) -> Iterator[Metric]:
-    """What a hub knows about each of its sites."""
     sites = list(roster.status().items())[:MOST_SITES]
     for kind, name, help, field in (
         (GAUGE, "site_clock_offset_seconds", "Seconds that the site's clock is ahead of the hub's.", "clock"),
@@ -263,7 +253,6 @@ def of_roster(roster: Roster) -> Iterator[Metric]:
 
 @_reading
 def of_hub(hub: Hub, kept: Callable[[], int]) -> Iterator[Metric]:
-    """A hub's reports. `kept`: the windows that it keeps."""
     counters, status = hub.counters, hub.status()
     yield _counter("reports_revised", "Reports of windows that were reported before.", counters.revisions)
     yield _counter("reports_incomplete", "First reports of windows that lacked sites.", counters.incomplete)
@@ -326,7 +315,6 @@ class LastWindow:
 
     @property
     def seconds(self) -> float | None:
-        """The length of the last window."""
         return (self.window.end - self.window.start) / SECOND if self.window is not None else None
 
 

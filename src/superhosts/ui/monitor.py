@@ -32,8 +32,6 @@ from superhosts.ui.service import Reloads, ServiceManager
 
 
 class Monitor:
-    """Takes the beats of the main loop, and answers questions about the service."""
-
     def __init__(self, command: str, place: str | None = None, manager: ServiceManager | None = None) -> None:
         """`place`: where metrics are served. MissingExtraError: the package that writes them is not installed."""
         self.health, self.last = Health(), LastWindow()
@@ -63,8 +61,6 @@ class Monitor:
             self.manager.beat(self.status)
 
     def stopping(self, stop: Callable[[], None]) -> Callable[[], None]:
-        """Return what a signal calls to stop the service."""
-
         def act() -> None:
             self.manager.stopping()
             stop()
@@ -99,8 +95,6 @@ class Monitor:
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
-    """Observe the windows and packets of a scan."""
-
     def note(result: WindowResult) -> None:
         monitor.last.note(result.window, len(result.found), is_new=result.revision == 1)
         if monitor.is_asked and result.stored is not None:
@@ -118,7 +112,6 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
 
 
 def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
-    """Observe a watch."""
     return [*observe_scan(monitor, scan), metrics.of_restoring(lambda: scan.restoring)]
 
 
@@ -141,8 +134,6 @@ def observe_edge(
 
 
 def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Reading]:
-    """Observe the destinations of rows and of alerts, and the alerts."""
-
     def destinations() -> dict[str, list[Destination]]:
         rows = [each for each in outputs.each() if each is not desk]
         return {"rows": rows, "alerts": [] if desk is None else desk.receivers()}
@@ -152,8 +143,6 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
 
 @dataclass(frozen=True)
 class HubParts:
-    """The parts of a hub that have something to say."""
-
     hub: Hub
     intake: Intake
     store: WindowStore

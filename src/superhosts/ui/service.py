@@ -72,11 +72,9 @@ class ServiceManager:
             self._send(f"STATUS={status()}")
 
     def reloading(self) -> None:
-        """Tell that the service reads its configuration again."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def reloaded(self) -> None:
-        """Tell that it has."""
         self._send("READY=1")
 
     def stopping(self) -> None:
@@ -147,7 +145,6 @@ class Reloads:
         self._parts: dict[str, Callable[[], None]] = {}
 
     def add(self, name: str, work: Callable[[], None]) -> None:
-        """Call `work` at each reload."""
         self._parts[name] = work
 
     def ask(self) -> None:

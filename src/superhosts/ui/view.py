@@ -178,7 +178,6 @@ class View:
 
     @property
     def can(self) -> dict[str, bool]:
-        """What this view can answer."""
         return {
             "ask": self.folder is not None,
             "sites": self.sites is not None,
@@ -270,7 +269,6 @@ class View:
         }
 
     def ask(self, question: Question) -> Json:
-        """Return the hosts of saved sketches: another threshold, a longer time, other sites."""
         if self.folder is None:
             raise UsageError("no saved sketches to ask: --archive DIR, or --save DIR, keeps them")
         answer = self.folder.ask(question)
@@ -300,7 +298,6 @@ class View:
         self.alerts.mute(host, rule, time.time() + seconds, why)
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again; False if none were muted."""
         return self.alerts is not None and self.alerts.unmute(host, rule)
 
     def list_sites(self) -> list[Json]:
@@ -394,7 +391,6 @@ def _numbers(point: Point) -> Json:
 
 
 def _short_row(shown: Shown, point: Point) -> Row:
-    """Return what is kept of a row of an older window, with the names of rows."""
     row: Row = {"host": point.host, "side": point.side, "direction": point.direction}
     row |= {"peers": point.peers, "peers_low": point.low, "peers_high": point.high, "saturated": point.peers is None}
     return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}

@@ -328,7 +328,7 @@ def test_templates_that_make_no_sense_are_counted(content: bytes) -> None:
 
 
 def test_streams_and_templates_are_bounded_and_busy_exporters_served() -> None:
-    limits = Limits(streams=64, templates=128, templates_each=16, fields=512)
+    limits = Limits(streams=64, templates=128, templates_each=16)
     reading = e.Reading(limits=limits)
     flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
     good = [e.version9(e.template(256, e.USUAL), flow, sequence=each) for each in range(100)]

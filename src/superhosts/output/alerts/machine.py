@@ -66,18 +66,15 @@ class Alert:
 
     @property
     def key(self) -> Key:
-        """What it is an alert of."""
         return self.rule, f"{self.family or ''}/{self.host}"
 
     @property
     def id(self) -> str:
-        """A short name, the same wherever it is computed."""
         words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
         return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All of it, as it is stored."""
         return asdict(self)
 
     @classmethod
@@ -141,7 +138,6 @@ class Alert:
         }
 
     def _sentence(self, kind: str, row: Row | None) -> str:
-        """Return what happened in one line for people, which every destination that people read shows."""
         name = next(
             (f" ({printable(self.known[each])})" for each in ("label", "name", "as_name") if each in self.known), ""
         )
@@ -162,7 +158,6 @@ _TYPES["known"] = dict
 
 
 def _known(row: Row) -> dict[str, Any]:
-    """Return what a row says besides its numbers."""
     found = {name: row[name] for name in KNOWN if row.get(name) is not None}
     ports = (row.get("evidence") or {}).get("ports") or ()
     return found | ({"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {})
@@ -202,13 +197,11 @@ class Past:
         return self.windows >= LEARNING
 
     def usual(self, key: str) -> float:
-        """Return the median of a host's peers in the last windows."""
         known = min(self.windows, WINDOWS)
         values = [peers for number, peers in self._values.get(key, ()) if number >= self.windows - known]
         return float(median([*values, *[0] * (known - len(values))])) if known else 0.0
 
     def note(self, key: str, peers: int) -> None:
-        """Take the peers of a host in the window that is being taken."""
         values = [each for each in self._values.pop(key, []) if each[0] > self.windows - WINDOWS]
         self._values[key] = [*(each for each in values if each[0] != self.windows), (self.windows, peers)]
         self.changed.add(key)
@@ -222,7 +215,6 @@ class Past:
         self.windows += 1
 
     def stored(self, key: str) -> str:
-        """Return a host's values as text."""
         return json.dumps(self._values[key])
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
@@ -234,8 +226,6 @@ class Past:
 
 @dataclass
 class AlertCounters:
-    """What came of the rows."""
-
     opened: int = 0
     grown: int = 0
     closed: int = 0
@@ -264,8 +254,6 @@ class Policy:
 
 
 class _Candidate(NamedTuple):
-    """A host that has broken a rule and has no alert yet."""
-
     alert: Alert
     row: Row
 
@@ -283,7 +271,6 @@ class AlertMachine:
         self.changed: dict[str, Alert] = {}  # alerts to store, by id
 
     def take(self, window: Window, rows: Sequence[Row]) -> list[Event]:
-        """Take the rows of a window; return what is to be told."""
         is_newest = window.end > self.latest
         events: list[Event] = []
         candidates: list[_Candidate] = []
@@ -387,7 +374,6 @@ class AlertMachine:
         return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
 
     def _may_act(self, alert: Alert) -> bool:
-        """Return True if something may be done against the host."""
         network = network_of(alert.host)
         return network is not None and self.policy.never_act.entry_for(network, alert.rule) is None
 

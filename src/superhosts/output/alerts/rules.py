@@ -74,7 +74,6 @@ class Hours:
             raise UsageError(f"zone {zone!r}: not a time zone of this machine; write one like Europe/Berlin") from None
 
     def include(self, seconds: float) -> bool:
-        """Return True if a moment, in seconds since the epoch, is in these hours."""
         moment = datetime.fromtimestamp(seconds, UTC).astimezone(self.zone)
         minute, day = 60 * moment.hour + moment.minute, moment.weekday()
         if self.begins <= self.ends:
@@ -86,8 +85,6 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """Hosts of one side and direction with at least `threshold` peers."""
-
     name: str = "many-peers"
     side: str = "inner"
     direction: str = "any"  # one of DIRECTIONS, or of contacts: opened, unanswered-in, …
@@ -135,7 +132,6 @@ class Rule:
 
     @property
     def words(self) -> str:
-        """What the rule is about, for people."""
         number = counted_peers(self.threshold, self.counts)
         way = "" if self.direction == "any" else f", direction {self.direction}"
         others = "".join(f", {least:,g} in {prefix}" for prefix, least in self.prefixes.items())
@@ -143,7 +139,6 @@ class Rule:
         return f"{self.name}: {self.side} hosts with {number} or more{others}{usual}{way}"
 
     def takes(self, row: Row) -> bool:
-        """Return True if a row is of this rule's side and direction."""
         place = row["side"], row["direction"], row.get("counts", "hosts")
         return place == (self.side, self.direction, self.counts)
 
@@ -163,19 +158,16 @@ class Rule:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a rule; raise UsageError if it is none."""
     if not NAME.fullmatch(name):
         raise UsageError(f"rule {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
     return name
 
 
 def peers_of(row: Row) -> float:
-    """Return the peers that decide: the lower bound of a saturated host."""
     return float(known_peers(row))
 
 
 def as_network(text: str, whose: str) -> Network:
-    """Return the prefix, or the one address, that a text names."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -194,7 +186,6 @@ def network_of(host: object) -> Network | None:
 
 
 def contains(outer: Network, inner: Network) -> bool:
-    """Return True if a prefix contains another one of any family."""
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
@@ -243,15 +234,12 @@ def _require(holds: bool, place: str, rule: str) -> None:
 
 
 class Entry(NamedTuple):
-    """One line of a list."""
-
     network: Network
     rule: str = ""  # empty: all rules
     place: str = ""  # where it stands, for messages
     of_peers: bool = False  # the prefix is one of peers, not of hosts
 
     def covers(self, network: Network, rule: str) -> bool:
-        """Return True if a host is allowed for a rule."""
         return not self.of_peers and self.rule in ("", rule) and contains(self.network, network)
 
 
@@ -280,7 +268,6 @@ class AllowList:
         return AllowList((*self.entries, *other.entries))
 
     def entry_for(self, network: Network | None, rule: str) -> Entry | None:
-        """Return the entry that allows a host; None if there is none."""
         return next((each for each in self.entries if network is not None and each.covers(network, rule)), None)
 
     def covers_peers(self, peers: Sequence[Network], rule: str) -> bool:
@@ -290,7 +277,6 @@ class AllowList:
 
 
 def peers_named(row: Row) -> list[Network]:
-    """Return the peers that the evidence of a row names."""
     return [as_network(text, "peer") for text in row.get("evidence", {}).get("peers", ())]
 
 

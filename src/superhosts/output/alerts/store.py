@@ -94,7 +94,6 @@ class AlertStore:
         self._database.close()
 
     def machine(self, policy: Policy) -> AlertMachine:
-        """Return the machine that goes on where the last one stopped."""
         with self._reading():
             state = dict(self._database.execute("SELECT name, value FROM state"))
             windows, latest = (_whole(state.get(name, 0), name) for name in ("windows", "latest"))
@@ -118,7 +117,6 @@ class AlertStore:
         return self._stored(machine, events + machine.take(window, rows), trouble)
 
     def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
-        """Give a machine another policy and the mutes of now, and store what came of it."""
         return self._stored(machine, machine.reload(policy, self.mutes()))
 
     def _stored(self, machine: AlertMachine, events: list[Event], trouble: str = "") -> list[Event]:
@@ -172,7 +170,6 @@ class AlertStore:
         return 0
 
     def handed_on(self, number: int) -> None:
-        """Remove the events up to this number."""
         with self._transaction() as database:
             database.execute("DELETE FROM events WHERE number <= ?", (number,))
 
@@ -192,7 +189,6 @@ class AlertStore:
             return AllowList(Entry(as_network(each["host"], "mute"), each["rule"], "muted") for each in self.muted())
 
     def muted(self) -> list[dict[str, Any]]:
-        """Return what is muted now, until when and why."""
         names, kinds = ("host", "rule", "until", "why"), (str, str, float, str)
         with self._reading():
             asked = "SELECT network, rule, until, why FROM mutes WHERE until > ? ORDER BY until"
@@ -312,7 +308,6 @@ class AlertDesk(Destination):
 
     @property
     def policy(self) -> Policy:
-        """The rules and lists that count now."""
         return self._machine.policy
 
     def receivers(self) -> list[Destination]:
@@ -323,24 +318,20 @@ class AlertDesk(Destination):
         return {"open": len(self._machine.alerts), **asdict(self._machine.counters)}
 
     def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
-        """Hand alerts to these receivers from now on; return those that are left."""
         left = [each for each in self._receivers if each not in receivers]
         self._receivers = list(receivers)
         self._keep_open()
         return left
 
     def reload(self, policy: Policy) -> None:
-        """Take other rules and lists; alerts that they no longer want are closed at once."""
         self._store.reload(self._machine, policy)
         self._hand_on()
 
     def reopen(self) -> None:
-        """Open the receivers' files again."""
         for receiver in self._receivers:
             receiver.reopen()
 
     def _keep_open(self) -> None:
-        """Tell the receivers that forget alerts which ones are open."""
         forgetful = [each for each in self._receivers if each.repeats_alerts]
         if forgetful:
             events = self._machine.open_events()
@@ -387,5 +378,4 @@ class AlertDesk(Destination):
             self._store.close()
 
     def status(self) -> dict[str, int]:
-        """Return the counters: reports, and alerts by state."""
         return asdict(self.counters) | self.states() | {"waiting": self._store.count_waiting()}

@@ -48,8 +48,6 @@ class PermanentError(Exception):
 
 
 class Sender(ABC):
-    """Delivers batches to one receiver."""
-
     options: ClassVar[tuple[str, ...]] = ()  # that its addresses take
     hides_path: ClassVar[bool] = False  # paths of its addresses may hold tokens
     passes_query: ClassVar[bool] = False  # unknown options belong to the receiver
@@ -96,8 +94,6 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """The parts of an address."""
-
     text: str = field(repr=False)
     scheme: str
     netloc: str = field(default="", repr=False)  # with user and password, if there are any
@@ -105,10 +101,13 @@ class Address:
     query: str = field(default="", repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     hides_path: bool = False
+    given: str = ""  # as it was written; empty: it may hold secrets
 
     @property
     def shown(self) -> str:
         """The address for messages and the status, without secrets."""
+        if self.given:
+            return self.given
         if not self.netloc:
             return f"{self.scheme}:{'…' if self.hides_path else printable(self.path)}"
         user = f"{self.user}@" if self.user else ""
@@ -118,12 +117,10 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Host and port, as they were given."""
         return self.netloc.rpartition("@")[2]
 
     @property
     def user(self) -> str:
-        """The user's name, or nothing."""
         return unquote(self.netloc.rpartition("@")[0].partition(":")[0])
 
     @property
@@ -132,7 +129,6 @@ class Address:
         return unquote(self.netloc.rpartition("@")[0].partition(":")[2])
 
     def host_and_port(self, port: int) -> tuple[str, int]:
-        """Return the host and its port, or the usual port. Raises UsageError."""
         try:
             parts = urlsplit(f"//{self.place}")
             found, host = parts.port, parts.hostname
@@ -143,7 +139,6 @@ class Address:
         return host, found or port
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
-        """Return an option that is one of some words. Raises UsageError."""
         value = self.options.get(name, default)
         if value not in words:
             raise self.error(f"{name}={printable(value)}: use {', '.join(words)}")
@@ -180,12 +175,10 @@ class Address:
         return context
 
     def warnings(self) -> list[str]:
-        """Return a warning for each file with a secret that other users can read."""
         names = [name for name in self.options if name.endswith("-file") or name in ("key", "creds", "nkey")]
         return [warning for name in names if (warning := exposure_warning(Path(self.options[name])))]
 
     def error(self, why: str) -> UsageError:
-        """Return the error for an address that makes no sense."""
         return UsageError(f"--output {self.shown}: {why}")
 
 

@@ -20,8 +20,6 @@ except ImportError:
 
 
 class Apprise(Sender):
-    """Notifies through Apprise."""
-
     hides_path = True
 
     @classmethod

@@ -40,8 +40,6 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
 class Hook(Sender):
-    """Calls a program for each record."""
-
     options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events")
 
     def __init__(self, address: Address) -> None:

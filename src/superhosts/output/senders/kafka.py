@@ -16,8 +16,6 @@ from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, 
 
 
 class Kafka(Sender):
-    """Produces records."""
-
     options: ClassVar[tuple[str, ...]] = ("config", "timeout")
 
     def __init__(self, address: Address) -> None:
@@ -39,7 +37,6 @@ class Kafka(Sender):
         self._producer: Any = None
 
     def deliver(self, batch: Batch) -> None:
-        """Produce the records of a batch and wait until the brokers have them."""
         errors: list[Any] = []
 
         def answered(error: Any, _message: Any) -> None:

@@ -39,8 +39,6 @@ SHOWN = 200  # hosts in the text of a mail
 
 
 class Mail(Sender):
-    """Sends mails."""
-
     options: ClassVar[tuple[str, ...]] = ("to", "from", "password-file", "tls", "timeout", "ca", "cert", "key")
     most_records = None
 
@@ -97,7 +95,6 @@ class Mail(Sender):
         return mail
 
     def _connect(self) -> smtplib.SMTP:
-        """Return a connection on which this user is known."""
         host, port = self._place
         if self._implicit:
             server: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=self._timeout, context=self.address.tls())

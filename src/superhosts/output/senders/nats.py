@@ -41,8 +41,6 @@ class _TlsClient(Client):
 
 
 class Nats(Sender):
-    """Publishes records."""
-
     options: ClassVar[tuple[str, ...]] = (
         "jetstream",
         "creds",

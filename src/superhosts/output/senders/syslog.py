@@ -41,8 +41,6 @@ SD_ID = "superhosts@32473"
 
 
 class Syslog(Sender):
-    """Sends messages over UDP, TCP or TLS."""
-
     options: ClassVar[tuple[str, ...]] = (
         "facility",
         "severity",
@@ -86,7 +84,6 @@ class Syslog(Sender):
             raise TemporaryError(reason_of(error)) from None
 
     def message(self, record: Record) -> bytes:
-        """Return the message of a record, without the framing of the transport."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         host = re.sub(r"[^!-~]", "", socket.gethostname())[:255] or "-"
         kind = re.sub(r"[^!-~]", "", str(record["kind"]))[:32] or "-"
@@ -104,7 +101,6 @@ class Syslog(Sender):
             self._socket = None
 
     def _connected(self) -> socket.socket:
-        """Return the open connection, or a new one if the receiver has closed it."""
         if self._socket is not None and not self._is_udp and _is_closed(self._socket, self._timeout):
             self.close()
         if self._socket is None:
@@ -153,7 +149,6 @@ def _word(address: Address, name: str, default: str, most: int) -> str:
 
 
 def _parameter(name: str, value: Any) -> str:
-    """Return one parameter of structured data; none for what is not known."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool):

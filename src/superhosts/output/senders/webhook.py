@@ -49,8 +49,6 @@ Body = dict[str, Any]
 
 
 class Webhook(Sender):
-    """Posts batches as JSON."""
-
     options: ClassVar[tuple[str, ...]] = ("template", "secret-file", "routing-key-file", *OPTIONS)
     hides_path = True
     passes_query = True
@@ -93,7 +91,6 @@ def signed(name: str, body: bytes, secret: bytes | None) -> dict[str, str]:
 
 
 def secret_bytes(text: str) -> bytes:
-    """Return the key of signatures. Raises ValueError."""
     if text.startswith("whsec_"):
         return base64.b64decode(text.removeprefix("whsec_"), validate=True)
     return text.encode()
@@ -115,7 +112,6 @@ def as_slack(batch: Batch, _key: str) -> Iterator[Body]:
 
 
 def _slack(text: str) -> str:
-    """Return text without what Slack takes for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -202,7 +198,6 @@ class HttpClient:
             address.tls()
 
     def post(self, body: bytes, headers: dict[str, str]) -> None:
-        """Post a body. Raises TemporaryError or PermanentError."""
         everything = {"Content-Type": "application/json", "User-Agent": f"superhosts/{__version__}", **headers}
         everything |= self._credentials()
         request = urllib.request.Request(self.url, body, everything, method="POST")
@@ -237,7 +232,6 @@ class HttpClient:
 
 
 def _refusal(error: urllib.error.HTTPError) -> Exception:
-    """Return the error for an answer that is no success."""
     try:
         said = printable(error.read(200).decode("utf-8", "replace").strip())
     except (OSError, http.client.HTTPException):

@@ -37,8 +37,6 @@ _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
 class ExportFile(FileSource[Stream]):
-    """The flows that a file of exports, or a capture of exports, reports."""
-
     def __init__(self, file: Input, format: str, time: str, pool: Pool) -> None:
         super().__init__(file)
         self.one_thread = file.reopens
@@ -97,7 +95,6 @@ class ExportFile(FileSource[Stream]):
         return source
 
     def _datagrams(self) -> Iterator[Batch]:
-        """Yield the datagrams of the file, a block of bytes at a time."""
         stream = self._reader = self._input.open()
         content, more = b"", bytearray(BLOCK_BYTES)
         splitter: _Splitter | None = None
@@ -162,7 +159,6 @@ class _Splitter:
         self._offset = 0
 
     def split(self, content: bytes, *, is_last: bool) -> tuple[int, Batch | None]:
-        """Return how many bytes were used, and the datagrams in them."""
         begins, self._begins = self._begins, 0
         if self._records is None:
             places = list(datagrams_of(content, is_sflow=self._is_sflow, is_last=is_last))
@@ -191,7 +187,6 @@ class _Splitter:
 
 
 def _decoded(collector: Collector, batch: Batch) -> PacketBlock:
-    """Return the first records of a batch, and let the collector learn its templates."""
     first: PacketBlock = ()
     for block in collector.feed(batch):
         first = first or block

@@ -74,8 +74,6 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 
 @dataclass(frozen=True)
 class Listening:
-    """An address and a port, and how they are used."""
-
     scheme: str
     host: str
     port: int
@@ -84,14 +82,12 @@ class Listening:
 
     @property
     def state_file(self) -> Path | None:
-        """The file that keeps templates; None if nothing is kept."""
         if self.templates == NONE or self.scheme == "sflow":  # sFlow has no templates
             return None
         place = self.host.replace(":", "_").replace("%", "_") or "all"
         return Path(self.templates) if self.templates else state_folder() / f"templates-{place}-{self.port}.json"
 
     def resolve(self) -> tuple[int, Any]:
-        """Return the family and the address of the socket; OSError if there is no such address."""
         if not self.host:
             return socket.AF_INET, ("0.0.0.0", self.port)
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
@@ -99,7 +95,6 @@ class Listening:
 
 
 def parse_listening(text: str) -> Listening:
-    """Read the name of an input; UsageError if it makes no sense."""
     scheme, _, rest = text.partition(":")
     example = f"{scheme}://0.0.0.0:{PORTS[scheme]}"
     in_brackets = f"an IPv6 address stands in brackets, like {scheme}://[::1]:{PORTS[scheme]}"
@@ -139,8 +134,6 @@ def parse_listening(text: str) -> Listening:
 
 @dataclass
 class _Reception:
-    """What the threads of the sockets share with the one that decodes."""
-
     batches: queue.Queue[Batch]
     stopped: threading.Event
     quiet: list[bool]  # by socket: nothing has come for a moment
@@ -148,8 +141,6 @@ class _Reception:
 
 
 class UdpSource(Source):
-    """Exports that are received on a port."""
-
     live = True
     replays = False
 
@@ -166,8 +157,6 @@ class UdpSource(Source):
         self._blocks: Iterator[PacketBlock] | None = None
         self._threads: list[threading.Thread] = []
         self._first: PacketBlock = ()
-        self._bytes = 0
-        self._waits = False
         self._looked = 0.0
         self.counters.exports = [{"input": name, "sampling": None}]
 
@@ -189,22 +178,10 @@ class UdpSource(Source):
             yield first
         yield from self._blocks or self._read()
 
-    def position(self) -> int:
-        return self._bytes
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        """Return True if nothing has come for a moment, and everything that came was read."""
-        return self._waits
-
     def stop(self) -> None:
         self._reception.stopped.set()
 
-    def leave(self) -> None:
-        """Let the threads end; the one that reads closes the sockets and keeps the templates."""
-        self._reception.stopped.set()
+    leave = stop  # The threads end; the one that reads closes the sockets and keeps the templates.
 
     def _read(self) -> Iterator[PacketBlock]:
         collector = self._collector = Collector(self.counters, self._settings)
@@ -256,7 +233,6 @@ class UdpSource(Source):
             yield from collector.feed(batch)
 
     def _look(self, collector: Collector, *, now: bool = False) -> None:
-        """Keep new templates, and bring the status up to date."""
         collector.dropped = sum(self._reception.dropped)
         if self._templates is not None:
             self._templates.save(collector.registry, now=now)
@@ -387,7 +363,6 @@ def receive(file: int, stage: Stage, block: Bytes, datagrams: Rows, peers: NDArr
 
 
 def open_sockets(listening: Listening, name: str) -> list[socket.socket]:
-    """Bind the sockets of an input; InputError says what is in the way."""
     if sys.platform != "linux":
         raise InputError("flow exports are received on Linux only; elsewhere read captures of them", file=name)
     opened: list[socket.socket] = []

@@ -32,7 +32,6 @@ class _Program(ctypes.Structure):
 
 
 def take(size: int) -> Program:
-    """Return the program that takes the first `size` bytes of every packet; with 0 it takes none."""
     return struct.pack("=HBBI", _RETURN, 0, 0, size)
 
 

@@ -84,16 +84,12 @@ NOT_BEGUN = -1
 
 
 class Layout(NamedTuple):
-    """The sizes of a ring."""
-
     block_bytes: int
     blocks: int
     cooked: int  # 1: no frame has its link-layer header
 
 
 class Cursor(NamedTuple):
-    """A ring, and where a walk goes on in it."""
-
     words: Words  # the bytes of the ring: a status is read and written as a whole
     place: Place
     layout: Layout
@@ -220,8 +216,6 @@ LINUX_ONLY = "capturing works on Linux only; elsewhere: tcpdump -U -w - | superh
 
 @dataclass(frozen=True)
 class RingOptions:
-    """How a ring is opened."""
-
     index: int  # of the interface; 0: all of them
     size: int
     program: bpf.Program
@@ -238,7 +232,6 @@ class Fanout:
         self._ids: dict[int, int] = {}  # by the interface's number, which changes when it is made anew
 
     def join(self, own: socket.socket, index: int) -> None:
-        """Add a socket; the first one makes the group."""
         with self._lock:
             found = self._ids.get(index)
             kind = FANOUT_HASH | FANOUT_UNIQUE_ID if found is None else FANOUT_HASH
@@ -248,7 +241,6 @@ class Fanout:
 
 
 def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
-    """Return a packet socket that takes no packets yet; InputError says what is missing."""
     if not hasattr(socket, "AF_PACKET"):
         raise InputError(LINUX_ONLY, file=name)
     try:
@@ -262,8 +254,6 @@ def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
 
 
 class Ring:
-    """A socket with its ring, which takes packets until it is closed."""
-
     def __init__(self, options: RingOptions, name: str) -> None:
         block = min(BLOCK_BYTES, max(options.size // LEAST_BLOCKS // mmap.PAGESIZE, 1) * mmap.PAGESIZE)
         self.layout = Layout(block, max(options.size // block, LEAST_BLOCKS), int(options.cooked))
@@ -299,7 +289,6 @@ class Ring:
         self._map = mmap.mmap(own.fileno(), layout.block_bytes * layout.blocks, mmap.MAP_SHARED)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is a block to read, or for this time; return False if the interface has a problem."""
         events = self._poll.poll(seconds * 1000)
         if not any(event & select.POLLERR for _, event in events):
             return True
@@ -307,12 +296,10 @@ class Ring:
         return False
 
     def dropped(self) -> int:
-        """Return the packets that found the ring full since the last call."""
         _, drops, _ = struct.unpack("=3I", self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 12))
         return int(drops)
 
     def fullness(self) -> float:
-        """Return the share of the blocks that wait to be read."""
         waiting = self.words[BLOCK_STATUS // 4 :: self.layout.block_bytes // 4] & TO_USER
         return float(waiting.mean())
 

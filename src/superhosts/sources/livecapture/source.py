@@ -72,8 +72,6 @@ WORDS = ("ring", "snap", "readers", "promisc")
 
 @dataclass(frozen=True)
 class Capturing:
-    """Which interfaces are captured, and how."""
-
     interfaces: tuple[str, ...]
     ring: int  # bytes, of each reader
     snap: int | None = None  # bytes of each packet; None: enough for headers
@@ -82,7 +80,6 @@ class Capturing:
 
 
 def parse_name(text: str) -> Capturing:
-    """Read the name of an input; UsageError if it makes no sense."""
     names, _, query = text.removeprefix(f"{WORD}:").partition("?")
     interfaces = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     if not all(interfaces):
@@ -134,7 +131,6 @@ class Losses:
                 self._notes.extend(notes[len(notes) & ~1 :])
 
     def between(self, start: int, end: int) -> int:
-        """Return the packets that were lost from one time on and before another."""
         with self._lock:
             return sum(packets for time, packets in self._notes if start <= time < end)
 
@@ -146,25 +142,21 @@ class Losses:
 
 
 def interface_names() -> list[str]:
-    """Return the names of all interfaces."""
     return [name for _, name in socket.if_nameindex()]
 
 
 def index_of(name: str) -> int | None:
-    """Return the kernel's number of an interface; None if there is none of this name."""
     with contextlib.suppress(OSError):
         return socket.if_nametoindex(name)
     return None
 
 
 def is_up(name: str) -> bool:
-    """Return True if an interface is there and switched on."""
     answer = _ask(name, SIOCGIFFLAGS)
     return answer is not None and bool(answer & IFF_UP)
 
 
 def has_ethernet_headers(name: str) -> bool:
-    """Return True if frames of an interface begin with an Ethernet header."""
     return _ask(name, SIOCGIFHWADDR) in (ARPHRD_ETHER, ARPHRD_LOOPBACK)
 
 
@@ -188,8 +180,6 @@ ADVICE = "see docs/guides/live.md: a larger ring (?ring=256MiB), --filter, or mo
 
 
 class LiveSource(Source):
-    """The packets of an interface, or of a share of its flows."""
-
     live = True
     replays = False
     loses = True
@@ -203,7 +193,6 @@ class LiveSource(Source):
         pace: Pace = PACE,
         clocks: Clocks = CLOCKS,
     ) -> None:
-        """Check that the interface is there and that it may be captured."""
         self.name = f"{WORD}:{interface}"
         self.counters = SourceCounters()
         open_socket(self.name).close()
@@ -218,7 +207,6 @@ class LiveSource(Source):
         self._trouble = ""  # what is wrong with the interface, as it was said
         self._looked = 0.0
         self._losses = Losses()
-        self._stopped = self._waits = False
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._place = np.zeros(PLACE_SLOTS, np.int64)
         self._lender: ColumnLender | None = None
@@ -230,12 +218,7 @@ class LiveSource(Source):
         if expression:
             self._program()
 
-    def first_time(self) -> int | None:
-        """Return None: nobody knows before a packet has come."""
-        return None
-
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets as they come."""
         self._prepare()
         try:
             while not self._stopped:
@@ -247,32 +230,13 @@ class LiveSource(Source):
             if self._ring is not None:
                 self._ring.close()
 
-    def position(self) -> int:
-        """Return 0: nobody knows how many bytes the packets had."""
-        return 0
-
-    def size(self) -> int | None:
-        """Return None: an interface has no end."""
-        return None
-
-    def waits(self) -> bool:
-        """Return True if the ring was read to its end."""
-        return self._waits
-
-    def stop(self) -> None:
-        """End the reading soon."""
-        self._stopped = True
-
     def lost(self, start: int, end: int) -> int | None:
-        """Return the packets that were dropped from one time on and before another."""
         return self._losses.between(start, end)
 
     def fullness(self) -> float | None:
-        """Return the share of the ring that waits to be read."""
         return None if self._ring is None else self._ring.fullness()
 
     def release(self, before: int) -> None:
-        """Forget what was lost in windows that are reported."""
         self._losses.forget(before)
 
     # Reading
@@ -288,7 +252,6 @@ class LiveSource(Source):
         self._open()
 
     def _open(self) -> None:
-        """Open the ring of the interface as it is now."""
         index = 0 if self._interface == ANY else index_of(self._interface)
         if index is None:
             raise InputError("the interface has vanished", file=self.name)
@@ -334,7 +297,6 @@ class LiveSource(Source):
         return ()
 
     def _rest(self) -> Iterator[PacketBlock]:
-        """Yield what came before the stop: the kernel hands over its last block a moment later."""
         stopped, limit = self._clocks.wall(), self._clocks.steady() + LONGEST_LINGER
         quiet = self._clocks.steady() + LINGER
         is_last = False
@@ -380,7 +342,6 @@ class LiveSource(Source):
         self._losses.add(when, drops)
 
     def _check_interface(self) -> None:
-        """Say if the interface is down or gone; go on with a new one of the same name."""
         if self._interface == ANY:
             return
         index = index_of(self._interface)
@@ -397,7 +358,6 @@ class LiveSource(Source):
 
 
 def open_live(text: str) -> list[Source]:
-    """Open a live input by its name: one source for each reader of each interface."""
     capturing = parse_name(text)
     sources: list[Source] = []
     for interface in capturing.interfaces:

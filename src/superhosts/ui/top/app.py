@@ -63,8 +63,6 @@ class Changed(Message):
 
 
 class HostsScreen(Screen[None]):
-    """The hosts of a window."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort(1)", show=False),
         Binding("S", "sort(-1)", show=False),
@@ -114,7 +112,6 @@ class HostsScreen(Screen[None]):
         return self.is_mounted and bool(self.query("#empty"))
 
     def show(self) -> None:
-        """Show the snapshot that the program has."""
         if not self._is_there:
             return
         snapshot, where = self._top.snapshot, self._top.where
@@ -139,13 +136,11 @@ class HostsScreen(Screen[None]):
         self.refresh_lines()
 
     def show_messages(self) -> None:
-        """Show what may have changed without a new window."""
         if self._is_there:
             self._explain()
             self.refresh_lines()
 
     def _explain(self) -> None:
-        """Say why there are no rows, in the place of the table."""
         top, why = self._top, self.query_one("#empty", Static)
         text = why_empty(top.snapshot, top.lost or top.note, top.where) if not self._rows else ""
         why.display = bool(text)
@@ -154,7 +149,6 @@ class HostsScreen(Screen[None]):
             why.update(Text(text, "dim"))
 
     def refresh_lines(self) -> None:
-        """Draw the lines around the table again."""
         for line in self.query(Line):
             line.update()
 
@@ -190,7 +184,6 @@ class HostsScreen(Screen[None]):
         field.focus()
 
     def action_clear(self) -> None:
-        """Show all hosts again, or the newest window."""
         if self._top.where.words or self.query_one("#filter").display:
             self._filter("")
             self._leave_filter()
@@ -233,8 +226,6 @@ class HostsScreen(Screen[None]):
 
 
 class TopApp(App[None]):
-    """The program of `superhosts top`."""
-
     TITLE = "superhosts top"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -299,7 +290,6 @@ class TopApp(App[None]):
         self.look()
 
     def _tell(self) -> None:
-        """Note a change, in any thread."""
         self.post_message(Changed())
 
     def on_changed(self) -> None:
@@ -344,7 +334,6 @@ class TopApp(App[None]):
             self.where = self.where._replace(wanted=None)  # it is too old to be kept
 
     def mute(self, host: str, rule: str = "") -> None:
-        """Ask for how long alerts of a host are to be muted, and do it."""
         if self.snapshot is None or not self.snapshot.summary.get("can", {}).get("alerts"):
             self.notify("No alerts are kept here: --alerts FILE keeps them.", title="Nothing to mute", markup=False)
             return
@@ -375,7 +364,6 @@ class TopApp(App[None]):
             self.push_screen(Help())
 
     def action_redraw(self) -> None:
-        """Look again, and draw the whole screen."""
         self.look()
         if isinstance(self.screen, AskingScreen):
             self.screen.look()

@@ -87,8 +87,6 @@ class Feed(Protocol):
 
 
 class LocalFeed:
-    """A view in this process."""
-
     halted, is_near = "not counting", True
 
     def __init__(
@@ -102,16 +100,13 @@ class LocalFeed:
 
     @property
     def lost(self) -> str:
-        """Return nothing: this process is always there."""
         return ""
 
     def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change of the board."""
         self._view.board.listeners.append(listener)
         self._start()
 
     def close(self) -> None:
-        """End what fills the board."""
         self._view.board.listeners.clear()
         self._close()
 
@@ -146,7 +141,6 @@ class RemoteFeed:
     # Questions
 
     def summary(self) -> Json:
-        """Return what it is, and its newest window without rows."""
         return self._object("summary")
 
     def windows(self) -> list[Json]:
@@ -168,7 +162,6 @@ class RemoteFeed:
         self._send("mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again; False if none were muted."""
         found = self._send("unmute", {"host": host, "rule": rule})
         return bool(self._checked("unmute", found)["unmuted"])
 
@@ -256,11 +249,9 @@ class RemoteFeed:
     # Changes
 
     def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change, in a thread, until the feed is closed."""
         threading.Thread(target=self._follow, args=(listener,), name="events", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread that waits for changes."""
         self._stop.set()
 
     def _follow(self, listener: Callable[[], None]) -> None:
@@ -298,8 +289,6 @@ class RemoteFeed:
 
 
 class Snapshot(NamedTuple):
-    """All that the main screen shows, of one moment."""
-
     summary: Json
     windows: list[Json]  # the oldest first, without rows
     shown: Json | None  # the window that is looked at, with rows; None: there is none yet

@@ -47,7 +47,6 @@ class HostRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, Any]:
-        """What the cursor stays on when rows change."""
         return self.asked, self.side, self.direction, self.row.get("counts")
 
     @property
@@ -138,8 +137,6 @@ def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
 
 
 class Layout(NamedTuple):
-    """The columns and their widths, in order."""
-
     widths: dict[str, int]
     largest: int  # the end of the scale of bars
     shows_part: bool  # rows differ in side or direction, which the host's cell tells
@@ -217,7 +214,6 @@ def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool 
 
 
 def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
-    """Return what the columns of a host say."""
     return {
         "host": f"{row.host} {row.side} {row.direction}" if shows_part else row.host,
         "name": row.name,

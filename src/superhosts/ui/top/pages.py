@@ -31,8 +31,6 @@ NAMED = 3  # missing sites that are named
 
 
 class Where(NamedTuple):
-    """What somebody looks at."""
-
     wanted: Span | None = None  # a window; None: the newest
     order: str = "peers"
     words: str = ""  # of the filter
@@ -114,7 +112,6 @@ def _missing(sites: Sequence[object]) -> str:
 
 
 def window_text(span: Span | None) -> str:
-    """Return when a window begins and ends, with the zone of these times."""
     if span is None:
         return "no times"
     start, end = (round(moment * SECOND) for moment in span)
@@ -158,7 +155,6 @@ def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
 
 
 def _reading(snapshot: Snapshot) -> list[str]:
-    """Return what of a folder is not shown, or not yet."""
     return [printable(note) for note in snapshot.summary.get("reading") or ()]
 
 
@@ -197,7 +193,6 @@ def _largest(window: Json) -> int:
 
 
 def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Text:
-    """Return the last line: keys and what they do, as many as fit."""
     line = Text(" ")
     for place, (key, deed) in enumerate(keys):
         gap = "  " if place else ""
@@ -358,7 +353,6 @@ def _whole(value: Any) -> str:
 
 
 def page_title(row: HostRow, span: Any) -> Text:
-    """Return the first line of the page."""
     title = Text(" ").append(row.host, BOLD)
     if row.name:
         title.append(f"  {row.name}")
@@ -372,8 +366,6 @@ RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
 
 
 class Item(NamedTuple):
-    """One line."""
-
     key: Hashable
     cells: Mapping[str, str]
     is_urgent: bool = False
@@ -402,7 +394,6 @@ class ListTable(NamedTuple):
 
 
 def list_table(items: Sequence[Item], width: int) -> ListTable:
-    """Return lines that fit into a width."""
     widths: dict[str, int] = {}
     room = width - 2
     for name in items[0].cells if items else ():
@@ -502,12 +493,10 @@ def _known(value: Any) -> float | None:
 
 
 def _time(seconds: Any) -> str:
-    """Return day and time, without the year."""
     return moment_text(seconds, zone=False)[5:] or MISSING
 
 
 def alerts_heading(items: Sequence[Item]) -> str:
-    """Return how many alerts are open, closed and muted."""
     opened = sum(item.is_urgent for item in items)
     muted = sum(item.cells["state"] == "muted" for item in items)
     return f"{counted(opened, 'open alert')}, {len(items) - opened - muted} closed, {muted} muted"

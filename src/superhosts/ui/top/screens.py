@@ -212,8 +212,6 @@ BOX = """
 
 
 class Help(ModalScreen[None]):
-    """The keys."""
-
     CSS = f"Help {{ {BOX} }}"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,enter,q,space", "dismiss", show=False)]
 
@@ -316,7 +314,6 @@ class AskingScreen(Screen[None]):
             self.run_worker(self._look())
 
     def look_if_changed(self) -> None:
-        """Ask again, as something may have changed."""
         self.look()
 
     @property
@@ -340,7 +337,6 @@ class AskingScreen(Screen[None]):
             line.update()
 
     def link(self) -> Text:
-        """Return whether answers come."""
         why = self.top.lost or self.error
         return Text(printable(why), WARNING) if why else Text("asking …" if self._is_asking else "", DIM)
 
@@ -349,8 +345,6 @@ class AskingScreen(Screen[None]):
 
 
 class HostScreen(AskingScreen):
-    """One host."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "mute", show=False),
         Binding("j", "scroll(1)", show=False),
@@ -380,7 +374,6 @@ class HostScreen(AskingScreen):
             self.look()
 
     def look(self) -> None:
-        """Ask, and note in which window."""
         self._asked_in = self._newest_window()
         super().look()
 
@@ -418,8 +411,6 @@ class HostScreen(AskingScreen):
 
 
 class ListScreen(AskingScreen):
-    """Lines with a cursor."""
-
     KEYS: ClassVar[tuple[tuple[str, str], ...]] = (BACK, ("?", "help"), ("q", "quit"))
     EMPTY = ""
 
@@ -472,8 +463,6 @@ class ListScreen(AskingScreen):
 
 
 class AlertsScreen(ListScreen):
-    """Alerts, and what is muted."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "mute", show=False),
         Binding("u", "unmute", show=False),
@@ -517,8 +506,6 @@ class AlertsScreen(ListScreen):
 
 
 class SitesScreen(ListScreen):
-    """The sites of a hub."""
-
     KEYS = (("a", "alerts"), BACK, ("?", "help"), ("q", "quit"))
     EMPTY = "No sites are known here: a hub has them."
 

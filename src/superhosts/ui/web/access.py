@@ -23,7 +23,6 @@ LEAST_TOKEN = 16  # characters of a token that somebody has chosen
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,7 +52,6 @@ class Access:
         return hmac.new((self.token or "").encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
 
     def knows_host(self, header: str) -> bool:
-        """Return True if a Host header is a name of this server."""
         name = _host_name(header)
         if name in LOCAL_NAMES | self.names | {self.place.host}:
             return True
@@ -61,7 +59,6 @@ class Access:
         return self.token is not None and not is_loopback(self.place.host) and bool(name)
 
     def is_own(self, headers: Mapping[str, str]) -> bool:
-        """Return True if a request does not come from another page."""
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         origin = headers.get("origin")

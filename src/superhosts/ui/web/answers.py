@@ -108,8 +108,6 @@ Parameters = Mapping[str, str]
 
 
 class Content(NamedTuple):
-    """The bytes of an answer, as they are and packed with gzip."""
-
     plain: bytes
     packed: bytes | None
 
@@ -131,7 +129,6 @@ class Answers:
         self._slow.close()
 
     async def summary(self, _: Parameters) -> Content:
-        """Answer what is shown here, and its newest window."""
         return await self._answer(self._quick, self.view.summary)
 
     async def windows(self, _: Parameters) -> Content:
@@ -165,7 +162,6 @@ class Answers:
         return await self._answer(self._quick, self.view.list_alerts)
 
     async def sketch(self, _: Parameters) -> Content:
-        """Answer how full the sketch is, and how exact."""
         return await self._answer(self._quick, self.view.sketch)
 
     async def mute(self, content: Any) -> Content:
@@ -178,13 +174,10 @@ class Answers:
         return await self._change(lambda: self.view.mute(host, rule, seconds, why))
 
     async def unmute(self, content: Any) -> Content:
-        """Want alerts of a host or prefix again."""
         host, rule = _text(content, "host"), _text(content, "rule")
         return await self._change(lambda: {"unmuted": self.view.unmute(host, rule)})
 
     async def _change(self, change: Callable[[], Any]) -> Content:
-        """Change something, of which all viewers hear."""
-
         def changed() -> Any:
             answer = change()
             self.view.board.touch()

@@ -47,7 +47,6 @@ class Changes:
 
     @property
     def viewers(self) -> int:
-        """How many streams are open."""
         return len(self._viewers)
 
     def attach(self) -> None:
@@ -111,8 +110,6 @@ PROBLEM = b'<p class="problem" role="alert">'
 
 
 class Page(NamedTuple):
-    """A file as it is sent."""
-
     kind: str
     plain: bytes
     packed: bytes
@@ -254,7 +251,6 @@ class Guard:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def has_token(self, scope: Scope) -> bool:
-        """Return True if a request brings the token, or none is needed."""
         return self._access.has_token(Headers(scope=scope))
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -283,8 +279,6 @@ def _head_size(scope: Scope) -> int:
 
 
 def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
-    """Return the endpoint whose errors are answers."""
-
     async def told(request: Request) -> Response:
         try:
             return await answer(request)
@@ -334,7 +328,6 @@ def _page(request: Request, page: Page, status: int = 200) -> Response:
 
 
 def _logged_in(response: Response, access: Access, request: Request) -> Response:
-    """Let a browser keep the proof of its token."""
     is_secure = request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(
         access.cookie, access.cookie_value, httponly=True, samesite="strict", secure=is_secure, path="/"

@@ -61,7 +61,6 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def cut_if_slow(self, now: float, reading: float, writing: float) -> None:
-        """End the connection if its client is too slow."""
         unsent = self.transport.get_write_buffer_size()
         if unsent == 0 or unsent < self.unsent:
             self.sent_at = now
@@ -113,7 +112,6 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where people open it."""
         return f"http://{self.place}/"
 
     def close(self) -> None:
