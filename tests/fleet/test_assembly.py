@@ -12,14 +12,11 @@ import pytest
 
 from brokers import Heard, KeepingIntake, message, noise, pieces, window
 from faults import fill_disk, system_call
-from hubs import FakeTime, WatchedIntake, full
+from hubs import FakeTime
 from processes import DEADLINE
-from superhosts.core.notices import Notice
-from superhosts.fleet.filelink import LONGEST, FileReceiver
-from superhosts.fleet.hub import LONGEST_REST, Retries
 from superhosts.fleet.link import Receipt, retry_delay
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Jobs, Patience
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -113,27 +110,6 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
 
     asyncio.run(main())
     assert arrival.receiver.counters.corrupt == 0
-    assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
-    arrival.check_empty()
-
-
-def test_who_gives_up_an_old_beginning_twice_does_not_harm_the_new_one(tmp_path: Path, arrival: Arrival) -> None:
-    path = noise(tmp_path, "ams", 0, 20_000)
-    first, *others = pieces(path, 8000)
-
-    async def main() -> None:
-        arrival.begin()
-        await arrival.take(first)
-        old = arrival.receiver.assembler.assemblies[path.name]
-        await arrival.receiver.assembler.give_up(old)
-        await arrival.take(first)
-        await arrival.receiver.assembler.give_up(old)
-        for piece in others:
-            await arrival.take(piece)
-        await arrival.receiver.assembler.jobs.finish()
-
-    asyncio.run(main())
-    assert arrival.receiver.counters.abandoned == 1
     assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
     arrival.check_empty()
 
@@ -273,83 +249,9 @@ def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arri
     arrival.check_empty()
 
 
-def test_of_a_site_one_job_runs_at_a_time_even_if_the_next_one_has_not_woken_yet() -> None:
-    jobs, running, most = Jobs(), 0, 0
-
-    async def work() -> None:
-        nonlocal running, most
-        for _ in range(3):  # takes the next turn at once, before whoever waits for it wakes
-            async with jobs.turn("hand in", "ams"):
-                running += 1
-                most = max(most, running)
-                await asyncio.sleep(0)
-                running -= 1
-
-    async def main() -> None:
-        for _ in range(3):
-            jobs.start(work())
-        await jobs.finish()
-
-    asyncio.run(main())
-    assert most == 1
-
-
 MANY = 5000  # a float cannot hold 2 to this power
 
 
 def test_pauses_double_up_to_a_limit() -> None:
     assert [retry_delay(attempts, 0.5, 3.0) for attempts in (0, 1, 2, 3, 4, 5)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
     assert retry_delay(MANY, 0.5, 60.0) == 60.0
-
-
-def test_a_window_that_never_works_is_tried_again_forever() -> None:
-    clock = FakeTime(0.0)
-    troubles = Retries(lambda text: None, lambda: None, clock.source.steady)
-
-    def fail() -> None:
-        raise ValueError("no")
-
-    for _ in range(MANY):
-        clock.now += LONGEST_REST
-        assert not troubles.is_resting("window")
-        assert troubles.attempt(Notice("NOT REPORTED: window", "not-reported"), fail, "window")
-    assert troubles.is_resting("window")
-
-
-@pytest.mark.slow
-def test_a_file_that_can_never_be_taken_is_tried_again_forever(tmp_path: Path) -> None:
-    clock, intake = FakeTime(0.0), KeepingIntake(tmp_path / "hub")
-    path = noise(tmp_path / "link" / "ams", "ams", 0, 1000)
-    receiver = FileReceiver(tmp_path / "link", lambda text: None, clock=clock.source.steady)
-    for _ in range(1100):
-        clock.now += LONGEST
-        receiver.look(WatchedIntake(intake, full), threading.Event())
-    clock.now += LONGEST
-    receiver.look(intake, threading.Event())
-    assert intake.calls == [(path.name, "ams")]
-
-
-def test_a_sketch_that_could_not_be_stored_for_a_day_is_handed_in_again(tmp_path: Path) -> None:
-    clock, intake = FakeTime(0.0), KeepingIntake(tmp_path / "hub")
-    path = noise(tmp_path, "ams", 0, 1000)
-    options = NatsOptions("nats://127.0.0.1:1")
-    receiver = NatsReceiver(options, lambda text: None, admitted=lambda: None, clock=clock.source.steady)
-
-    async def main() -> None:
-        receiver.begin(intake)
-        link: object = Heard()
-        receiver.assembler.link = link  # type: ignore[assignment]
-        intake.failures = 2
-        ((chunk, data),) = pieces(path, path.stat().st_size)
-        await receiver.assembler.take(message(1, "superhosts.from.ams.chunk", chunk.headers("0"), data))
-        await receiver.assembler.jobs.finish()
-        receiver.assembler.assemblies[path.name].failures = MANY
-        for _ in range(2):
-            intake.gate.set()
-            clock.now += 60.0
-            await receiver.assembler.look_after(clock.now)
-            await receiver.assembler.jobs.finish()
-
-    asyncio.run(main())
-    assert len(intake.calls) == 3
-    assert (intake.kept / path.name).read_bytes()

@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 from nats.aio.client import Client
 
-from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, running
+from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, receiving, running
 from commands import process
 from fleets import make_sketch, write_parcel
 from hubs import FakeTime, Node
@@ -143,8 +143,7 @@ def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, c
         for number in range(60):
             await client.jetstream().publish("superhosts.from.ams.chunk", b"junk", headers={"Nats-Msg-Id": str(number)})
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         as_client(as_site(broker, "ams"), flood, "_INBOX.ams")
         eventually(lambda: receiver.counters.slowed >= 20)
         assert receiver.counters.malformed == 40

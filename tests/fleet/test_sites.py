@@ -18,7 +18,19 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from test_chaos_clocks import set_clock
 
-from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, pieces, running, settle
+from brokers import (
+    QUICK,
+    KeepingIntake,
+    as_client,
+    eventually,
+    make_broker,
+    make_spool,
+    noise,
+    pieces,
+    receiving,
+    running,
+    settle,
+)
 from commands import process
 from fleets import make_sketch, window, write_parcel
 from hubs import FakeTime, Node
@@ -167,41 +179,6 @@ def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker
     assert said == []
 
 
-@pytest.mark.slow
-def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker) -> None:
-    intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
-    intake.gate.clear()
-    receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
-    roster, options = receiver.assembler.roster, NatsOptions(broker.options.url, timing=QUICK)
-    spool = make_spool(tmp_path / "spool", "ams")
-    kept = noise(spool.folder, "ams", 0, 5000)
-    sender = NatsSender(options, "ams", said.append, ask_every=0.2)
-
-    async def as_before(client: Client, errors: list[str]) -> Msg:
-        return await client.request("superhosts.from.fra.ask", b"[]", timeout=60)
-
-    with running(receiver.run, intake), contextlib.ExitStack() as later:
-        eventually(lambda: receiver.counters.connects)
-        later.enter_context(running(sender.run, spool))
-        eventually(lambda: roster.status().get("ams", {}).get("clock") is not None)
-        known = roster.status()["ams"]
-        assert (known["version"], known["spool_sketches"], known["spool_bytes"]) == (
-            __version__,
-            1,
-            kept.stat().st_size,
-        )
-        assert abs(known["clock"]) < 5
-        answer = as_client(options, as_before, "_INBOX.fra")
-        intake.gate.set()
-        eventually(lambda: roster.status()["ams"]["spool_sketches"] == 0)
-    assert json.loads(answer.data) == []
-    assert PeerInfo.parse(answer.headers).version == __version__
-    older = roster.status()["fra"]
-    assert [older[name] for name in ("version", "spool_sketches", "clock")] == [None, None, None]
-    assert older["seen"] is not None
-    assert said == []
-
-
 def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_upgrade(
     tmp_path: Path, broker: Broker
 ) -> None:
@@ -216,8 +193,7 @@ def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_u
             await client.jetstream().publish("superhosts.from.fra.chunk", data, headers=headers)
             await settle(client)
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         as_client(NatsOptions(broker.options.url), send)
         eventually(lambda: receiver.counters.chunks == 4)
         eventually(lambda: intake.names() == {chunk.name})  # a newer minor version is taken, what makes no sense is 1.0

@@ -35,7 +35,7 @@ from superhosts.fleet.clock import RECORD, TOLERANCE, Clock, age_of
 from superhosts.fleet.intake import FUTURE, Intake
 from superhosts.fleet.link import MAX_SAID, Say, retry_delay
 from superhosts.fleet.names import SketchId, parse_window_name, site_of
-from superhosts.fleet.report import HubReport, Members, Reporter
+from superhosts.fleet.report import HubReport, Reporter
 from superhosts.fleet.slidingwindows import Grid, SlidingWindows
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import ROWS, UNION, Issue, Ledger, WindowStore
@@ -376,10 +376,11 @@ class Hub:
         for path in self._store.sketches(window):
             if path.name in issue.members:
                 files[site_of(path.name)].append(path)
-        members = Members(span, issue.revision, names, issue.missing, refused, files)
+        who: Any = {"sites": names, "missing": issue.missing, "refused": refused}
+        draft = HubReport(window=span, revision=issue.revision, **who)
         # The files of a first report were verified a moment ago, when they were merged.
         trusted = issue.revision == 1
-        report, valid = self.reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
+        report, valid = self.reporter.make(sketch, draft, files, self._store.rows(window), trusted=trusted)
         if not valid:
             self._store.quarantine.put(self._store.folder(window) / ROWS, "not the rows of a report")
         return report

@@ -19,20 +19,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.names import parse_window_name, site_of
-from superhosts.fleet.report import HubReport, Members, Reporter
+from superhosts.fleet.report import HubReport, Reporter
 from superhosts.fleet.store import UNKNOWN, Issue, Ledger, WindowStore, remove_old, revision_after
 from superhosts.fleet.union import Merger
 from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 FOLDER = "sliding"
+KEPT = ("revision", "sites", "missing", "refused", "left_out")  # of a report that is in progress
 
 
 class Grid(NamedTuple):
@@ -216,14 +217,8 @@ class SlidingWindows:
     def _ledger(self, window: str) -> Ledger:
         """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
         if window not in self._ledgers:
-            path = self._path(window)
-            try:
-                self._ledgers[window] = Ledger.parse(parse_json(path), window)
-            except FileNotFoundError:
-                self._ledgers[window] = Ledger()
-            except ValueError as error:
-                self._store.quarantine.put(path, f"{error}; the window is reported again")
-                self._ledgers[window] = Ledger(issued=Issue(UNKNOWN))
+            found, damaged = self._store.read_ledger(self._path(window), window, "; the window is reported again")
+            self._ledgers[window] = found or Ledger(issued=Issue(UNKNOWN) if damaged else None)
         return self._ledgers[window]
 
     def _change(self, window: str, **changes: Issue | None) -> None:
@@ -281,15 +276,8 @@ class SlidingWindows:
         rows = self._rows(window) if issue is not None else None
         if issue is None or rows is None:
             return None
-        return HubReport(
-            rows=rows,
-            window=self._grid.window(self._grid.number_of_window(window)),
-            revision=issue.revision,
-            sites=issue.sites,
-            missing=issue.missing,
-            refused=issue.refused,
-            left_out=issue.left_out,
-        )
+        kept = {name: getattr(issue, name) for name in KEPT}
+        return HubReport(rows=rows, window=self._grid.window(self._grid.number_of_window(window)), **kept)
 
     def _make(self, window: str) -> HubReport | None:
         """Make the report of a window, and write to disk that it is in progress; None if it has no pane any more."""
@@ -302,20 +290,15 @@ class SlidingWindows:
         last = ledger.issued.revision if ledger.issued else None
         if last is None and (panes[-1].revision > 1 or not self._store.has(self._grid.pane(number))):
             last = UNKNOWN  # there may have been a report, and the state that told of it is lost
-        members = self._members(number, panes, revision_after(last), had_rows=ledger.issued is not None)
-        report, valid = self._reporter.make(sketch, members, before)
+        came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
+        files = self._files(came, only_whole=ledger.issued is not None)
+        draft = self._draft(number, panes, came, revision_after(last))
+        report, valid = self._reporter.make(sketch, draft, files, before)
         if not valid:
             self._store.quarantine.put(self._path(window, ".jsonl"), "not the rows of a report")
         write_lines(self._path(window, ".jsonl"), report.rows)
-        issuing = Issue(
-            report.revision,
-            content=_digest(panes),
-            sites=report.sites,
-            missing=report.missing,
-            refused=report.refused,
-            left_out=report.left_out,
-        )
-        self._change(window, issuing=issuing)
+        kept = {name: getattr(report, name) for name in KEPT}
+        self._change(window, issuing=Issue(content=_digest(panes), **kept))
         return report
 
     def _union(self, panes: list[Pane]) -> Sketch:
@@ -340,25 +323,23 @@ class SlidingWindows:
             return sketch
         return self._merger.reported_union(self._grid.pane(pane.number)) or Sketch()
 
-    def _members(self, number: int, panes: list[Pane], revision: int, *, had_rows: bool) -> Members:
+    def _draft(self, number: int, panes: list[Pane], came: list[_Attendance], revision: int) -> HubReport:
         """Return who took part in a window. A site that lacks one of the panes is missing.
 
         Panes that nobody has sent count as missing between others; before the first one there was no fleet.
         """
-        came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
         everyone = set[str]().union(*(pane.sites | pane.missing for pane in came))
         missing = set[str]().union(*(pane.missing for pane in came))
         if len(panes) < number + 1 - panes[0].number:
             missing = everyone
         names = [self._grid.pane(pane) for pane in self._grid.panes_of(number)]
         refused = {site: why for name in names for site, why in self._store.refusals(name).items()}
-        return Members(
-            self._grid.window(number),
-            revision,
-            sorted(everyone - missing),
-            sorted(missing),
-            {site: why for site, why in refused.items() if site not in everyone - missing},
-            self._files(came, only_whole=had_rows),
+        return HubReport(
+            window=self._grid.window(number),
+            revision=revision,
+            sites=sorted(everyone - missing),
+            missing=sorted(missing),
+            refused={site: why for site, why in refused.items() if site not in everyone - missing},
         )
 
     def _attendance(self, pane: str) -> _Attendance:

@@ -285,7 +285,7 @@ class WindowStore:
 
     def _recover(self, window: str) -> Ledger:
         """Read a ledger, and add sketches that are in the folder only: the hub was killed in between."""
-        ledger, mended = self._read_ledger(window)
+        ledger, mended = self._own_ledger(window)
         for path in self.folder(window).glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.quarantine.put(path, "not a sketch of this window")
@@ -298,22 +298,28 @@ class WindowStore:
             (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
         return ledger
 
-    def _read_ledger(self, window: str) -> tuple[Ledger, bool]:
+    def _own_ledger(self, window: str) -> tuple[Ledger, bool]:
         """Return a window's ledger, and whether it had to be rebuilt."""
-        path, damaged = self.folder(window) / LEDGER, False
-        try:
-            return Ledger.parse(parse_json(path), window), False
-        except FileNotFoundError:
-            pass
-        except ValueError as error:
-            self.quarantine.put(path, f"{error}; made again from what lies in {self.folder(window)}")
-            damaged = True
+        path, way = self.folder(window) / LEDGER, f"; made again from what lies in {self.folder(window)}"
+        found, damaged = self.read_ledger(path, window, way)
+        if found is not None:
+            return found, False
         before = self._past_ledger(window)  # exists if the window was being restored from the archive
         ledger = before or Ledger()
         if reported := os.path.lexists(self.folder(window) / UNION):
             revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
             ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
         return ledger, damaged or before is not None or reported
+
+    def read_ledger(self, path: Path, window: str, way: str = "") -> tuple[Ledger | None, bool]:
+        """Return a ledger, None if it is missing or damaged, and whether it is damaged: then it is set aside."""
+        try:
+            return Ledger.parse(parse_json(path), window), False
+        except FileNotFoundError:
+            return None, False
+        except ValueError as error:
+            self.quarantine.put(path, f"{error}{way}")
+            return None, True
 
     def rows(self, window: str) -> list[Any]:
         """Return the rows of a window's last report, up to the first damaged line."""
@@ -460,12 +466,9 @@ class WindowStore:
     def _past_ledger(self, window: str) -> Ledger | None:
         """Return the ledger of a retired window. A damaged one is replaced: the window remains retired."""
         path = self._past / f"{window}.json"
-        try:
-            return Ledger.parse(parse_json(path), window)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            self.quarantine.put(path, error)
+        found, damaged = self.read_ledger(path, window)
+        if not damaged:
+            return found
         ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
         write_json(path, asdict(ledger))
         return ledger

@@ -20,16 +20,7 @@ from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
-from nats.js.api import (
-    AckPolicy,
-    ConsumerConfig,
-    DiscardPolicy,
-    RetentionPolicy,
-    StorageType,
-    StreamConfig,
-    StreamState,
-)
+from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from superhosts.core.files import read_json, remove_or_set_aside, write_json
@@ -38,31 +29,10 @@ from superhosts.core.units import SECOND, format_size
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MAX_REASON, RESEND, LinkStatus, Receipt, Say
+from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.assembly import AT_ONCE, DEFAULT_PATIENCE, PART_SUFFIX, Admitted, Assembler, Patience
-from superhosts.fleet.nats.connection import (
-    Link,
-    LinkDownError,
-    UnfitServerError,
-    connect,
-    keep_connected,
-    race,
-)
+from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import (
-    CHUNK,
-    CHUNKS,
-    CONSUMER,
-    HEADERS,
-    LARGEST,
-    QUESTIONS,
-    STREAM,
-    PeerInfo,
-    decode_names,
-    encode_receipts,
-    mismatch,
-    own_info,
-    site_of,
-)
 from superhosts.fleet.sites import Quotas, Roster
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
@@ -133,7 +103,7 @@ class Queue:
     @property
     def site_pieces(self) -> int:
         """How many pieces of one site the queue holds, whatever their size."""
-        return max(MIN_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
+        return max(MIN_PIECES, self.cap // SHARE // (messages.CHUNK + messages.HEADERS))
 
 
 async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) -> Identity | None:
@@ -146,7 +116,7 @@ async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) ->
     other = None
     for _ in range(CHECKS):
         try:
-            info = await js.consumer_info(STREAM, CONSUMER)
+            info = await js.consumer_info(messages.STREAM, messages.CONSUMER)
         except NotFoundError:
             return None
         other = Identity.parse(info.config.metadata)
@@ -171,16 +141,16 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
     """
     before = await check_no_other_hub(js, queue.owner, look)
     wanted: dict[str, Any] = {
-        "subjects": [CHUNKS],
-        "retention": RetentionPolicy.WORK_QUEUE,
-        "storage": StorageType.FILE,
-        "discard": DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
+        "subjects": [messages.CHUNKS],
+        "retention": api.RetentionPolicy.WORK_QUEUE,
+        "storage": api.StorageType.FILE,
+        "discard": api.DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
         "max_bytes": queue.cap,
         "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
         "discard_new_per_subject": True,
         "allow_rollup_hdrs": False,  # a message with such a header could empty the queue
         "max_age": queue.max_age,
-        "max_msg_size": CHUNK + HEADERS,
+        "max_msg_size": messages.CHUNK + messages.HEADERS,
         "duplicate_window": min(DUPLICATES, queue.max_age),
     }
     try:
@@ -191,24 +161,24 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
         size = format_size(queue.cap)
         raise LinkDownError(f"the server has too little space for --broker-cap {size}: {error.description}") from None
     with contextlib.suppress(NotFoundError):
-        await js.delete_consumer(STREAM, CONSUMER)
-    consumer = ConsumerConfig(
-        durable_name=CONSUMER,
-        ack_policy=AckPolicy.EXPLICIT,
+        await js.delete_consumer(messages.STREAM, messages.CONSUMER)
+    consumer = api.ConsumerConfig(
+        durable_name=messages.CONSUMER,
+        ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=queue.ack_wait,
         max_ack_pending=-1,
-        filter_subject=CHUNKS,
+        filter_subject=messages.CHUNKS,
         metadata=queue.owner.metadata,
     )
-    await js.add_consumer(STREAM, consumer)
+    await js.add_consumer(messages.STREAM, consumer)
     return before
 
 
 async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
     try:
-        config = (await js.stream_info(STREAM)).config
+        config = (await js.stream_info(messages.STREAM)).config
     except NotFoundError:
-        await js.add_stream(StreamConfig(name=STREAM, **wanted))
+        await js.add_stream(api.StreamConfig(name=messages.STREAM, **wanted))
     else:
         if config.evolve(**wanted) != config:
             await js.update_stream(config.evolve(**wanted))
@@ -221,7 +191,9 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
     await link.client.subscribe(inbox, cb=queue.put)
     request = json.dumps({"batch": BATCH, "expires": int(PULL * SECOND)}).encode()
     while True:
-        await link.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", request, reply=inbox)
+        await link.client.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.STREAM}.{messages.CONSUMER}", request, reply=inbox
+        )
         for _ in range(BATCH):
             try:
                 async with asyncio.timeout(PULL + 5):
@@ -239,11 +211,11 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
 async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
     """Remove the pieces of all other sites from the queue; return their numbers by site."""
     gone: dict[str, int] = {}
-    subjects = (await js.stream_info(STREAM, subjects_filter=CHUNKS)).state.subjects or {}
+    subjects = (await js.stream_info(messages.STREAM, subjects_filter=messages.CHUNKS)).state.subjects or {}
     for subject, count in subjects.items():
         site = subject.split(".")[2]
         if site not in admitted:
-            await js.purge_stream(STREAM, subject=subject)
+            await js.purge_stream(messages.STREAM, subject=subject)
             gone[printable(site)] = count
     return gone
 
@@ -262,16 +234,16 @@ class Questions:
         """Answer a question in the background, unless its site asks too fast."""
         hub = self._assembler
         try:
-            site = site_of(message.subject)
+            site = messages.site_of(message.subject)
         except UsageError:
             return
         # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
         # sites in accounts replaces the address by one of its own (_R_), which no client can use.
         if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not hub.is_admitted(site):
             return
-        edge = PeerInfo.parse(message.headers)
+        edge = messages.PeerInfo.parse(message.headers)
         hub.roster.told(site, edge.version, edge.sent, edge.spool)
-        hub.roster.mismatched(site, mismatch(edge.wire, "this hub", f"the edge of {site}"))
+        hub.roster.mismatched(site, messages.mismatch(edge.wire, "this hub", f"the edge of {site}"))
         if self._asking[site] >= QUESTIONS_AT_ONCE:
             hub.counters.unanswered += 1
             return
@@ -283,10 +255,10 @@ class Questions:
         try:
             async with hub.jobs.turn("ask", site), self._answering:
                 hub.counters.questions += 1
-                receipts = await self._receipts(site, decode_names(message.data, site))
+                receipts = await self._receipts(site, messages.decode_names(message.data, site))
                 hub.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                headers = own_info(notice=hub.quotas.notice(site)).headers()
-                await hub.publish(message.reply, encode_receipts(receipts), headers)
+                headers = messages.own_info(notice=hub.quotas.notice(site)).headers()
+                await hub.publish(message.reply, messages.encode_receipts(receipts), headers)
         except Exception as error:  # the edge will ask again
             hub.counters.failures += 1
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
@@ -331,7 +303,7 @@ class Questions:
         link = self._assembler.link
         if link is None:
             return True
-        info = await link.jetstream.consumer_info(STREAM, CONSUMER)
+        info = await link.jetstream.consumer_info(messages.STREAM, messages.CONSUMER)
         held = sum(len(assembly.held) for assembly in self._assembler.assemblies.values())
         return (info.num_pending or 0) + (info.num_ack_pending or 0) > held
 
@@ -344,7 +316,7 @@ class NatsReceiver:
         *,
         owner: Identity = NOBODY,
         cap: int = 4 << 30,
-        largest: int = LARGEST,
+        largest: int = messages.LARGEST,
         max_age: float = 7 * 86400.0,
         ack_wait: float = 60.0,
         at_once: int = AT_ONCE,
@@ -374,7 +346,7 @@ class NatsReceiver:
         )
         self.counters = self.assembler.counters
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
-        self._earlier: tuple[StreamState, StreamState] | None = None  # of the queue: at the start, and now
+        self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
         self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last removed
 
     def check_no_other_hub(self) -> None:
@@ -414,7 +386,7 @@ class NatsReceiver:
         return dict.fromkeys(map(str, range(max(removed, 0), first.messages)), size)
 
     async def _look_at_queue(self, link: Link) -> None:
-        now = (await link.jetstream.stream_info(STREAM)).state
+        now = (await link.jetstream.stream_info(messages.STREAM)).state
         self._earlier = (now if self._earlier is None else self._earlier[0]), now
 
     def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
@@ -444,7 +416,7 @@ class NatsReceiver:
                 self.assembler.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await self._look_at_queue(link)
-            await link.client.subscribe(QUESTIONS, cb=self.questions.take)
+            await link.client.subscribe(messages.QUESTIONS, cb=self.questions.take)
             self.counters.connects += 1
             self._status.up()
             if self.counters.connects == 1:

@@ -28,19 +28,9 @@ from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.fleet.link import RESEND, LinkStatus, Receipt, Say, retry_delay
 from superhosts.fleet.names import check_site
+from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.connection import Link, LinkDownError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import (
-    CHUNK,
-    HEADERS,
-    QUESTION,
-    Chunk,
-    PeerInfo,
-    Spooled,
-    decode_receipts,
-    mismatch,
-    own_info,
-)
 from superhosts.fleet.sites import WRONG
 from superhosts.fleet.spool import Spool
 
@@ -170,7 +160,7 @@ class NatsSender:
             await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
             # Tell the hub what still waits here when the edge stops; nothing waits for its answer.
             with contextlib.suppress(nats.errors.Error, OSError):
-                headers = own_info(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+                headers = messages.own_info(messages.Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
                 await link.client.publish(f"superhosts.from.{self.site}.ask", b"[]", link.client.new_inbox(), headers)
                 await link.client.flush(1)
 
@@ -220,11 +210,11 @@ class NatsSender:
                 return
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                step = max(1, min(CHUNK, link.client.max_payload - HEADERS, size))
+                step = max(1, min(messages.CHUNK, link.client.max_payload - messages.HEADERS, size))
                 async with asyncio.TaskGroup() as group:
                     for number in range(-(-size // step)):
                         await self._pace.take()
-                        group.create_task(self._send_chunk(link, file, Chunk(path.name, number, step, size)))
+                        group.create_task(self._send_chunk(link, file, messages.Chunk(path.name, number, step, size)))
             state.sent = loop.time()
             self.counters.sketches += 1
         except FileNotFoundError:
@@ -238,7 +228,7 @@ class NatsSender:
             state.sending = False
             self._wake.set()
 
-    async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
+    async def _send_chunk(self, link: Link, file: BinaryIO, chunk: messages.Chunk) -> None:
         attempt = self._progress[chunk.name].attempt
         loop = asyncio.get_running_loop()
         misses, attempts, took = 0, 0, None
@@ -296,21 +286,21 @@ class NatsSender:
 
     async def _ask(self, link: Link, names: list[str]) -> None:
         """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
-        spool = Spooled(*await asyncio.to_thread(self._spool.backlog))
-        for start in range(0, len(names) or 1, QUESTION):
-            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own_info(spool)
+        spool = messages.Spooled(*await asyncio.to_thread(self._spool.backlog))
+        for start in range(0, len(names) or 1, messages.QUESTION):
+            question, telling = json.dumps(names[start : start + messages.QUESTION]).encode(), messages.own_info(spool)
             subject, timeout = f"superhosts.from.{self.site}.ask", self._options.timing.answer
             try:
                 answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
-            hub = PeerInfo.parse(answer.headers)
-            if why := mismatch(hub.wire, "this edge", "the hub"):
+            hub = messages.PeerInfo.parse(answer.headers)
+            if why := messages.mismatch(hub.wire, "this edge", "the hub"):
                 raise LinkDownError(why)
             self.look_at_hub(hub, telling.sent or 0, time.time_ns())
             await self._take_receipts(answer)
 
-    def look_at_hub(self, hub: PeerInfo, asked: int, answered: int) -> None:
+    def look_at_hub(self, hub: messages.PeerInfo, asked: int, answered: int) -> None:
         """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
         if hub.notice and hub.notice != self._notice:
             self._say(f"the hub says: {hub.notice}")
@@ -329,7 +319,7 @@ class NatsSender:
         self._is_clock_wrong = wrong
 
     async def _take_receipts(self, message: Msg) -> None:
-        for receipt in decode_receipts(message.data):
+        for receipt in messages.decode_receipts(message.data):
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
@@ -362,7 +352,7 @@ class NatsSender:
         raise LinkDownError(f"the server does not allow this key to send for site {self.site} ({text})")
 
 
-def _read(file: BinaryIO, chunk: Chunk) -> bytes:
+def _read(file: BinaryIO, chunk: messages.Chunk) -> bytes:
     try:
         data = os.pread(file.fileno(), chunk.length, chunk.number * chunk.step)
     except OSError as error:
