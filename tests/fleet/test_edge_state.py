@@ -156,6 +156,14 @@ def test_what_stands_in_the_way_of_a_refused_sketch_is_set_aside(
 # Wrong content
 
 
+@pytest.fixture(scope="module")
+def name_of_mine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("named")
+    make_edge(folder, []).run()
+    (name,) = json.loads((folder / "position.json").read_text())
+    return str(name)
+
+
 def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_it_hold(
     tmp_path: Path, said: list[str], name_of_mine: str
 ):
