@@ -37,8 +37,7 @@ chaos: $(MARK)
 	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/fleet/test_chaos*.py tests/fleet/test_slidingwindows.py
 
 # All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. CASES=300 makes so many
-# of each target instead, the same on every machine. Where
-# atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.
+# of each target instead, the same on every machine.
 MINUTES ?= 5
 SEED ?= 1
 fuzz: $(MARK)

@@ -14,12 +14,7 @@ SECOND = 1_000_000_000
 
 
 def ipv4(
-    src: str = A4,
-    dst: str = B4,
-    payload: bytes = b"payload!",
-    first: int = 0x45,
-    protocol: int = 17,
-    fragment: int = 0,
+    src: str = A4, dst: str = B4, payload: bytes = b"payload!", first: int = 0x45, protocol: int = 17, fragment: int = 0
 ) -> bytes:
     head = struct.pack(">BBHHHBBH", first, 0, 20 + len(payload), 7, fragment, 64, protocol, 0)
     return head + IPv4Address(src).packed + IPv4Address(dst).packed + payload

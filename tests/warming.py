@@ -308,7 +308,7 @@ def parts(folder: Path) -> Iterator[Step]:
     from detectors import test_estimates_of_many as estimates
     from detectors import test_host_rows as host_rows
     from detectors.gpu import test_gpu as gpu
-    from sketches import test_golden as golden
+    from sketch import test_golden as golden
     from sources import test_capture_pieces as pieces
     from sources import test_kafka as kafka
     from sources.livecapture import test_parts as ring

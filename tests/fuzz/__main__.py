@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 from fuzz.campaign import CURRENT, OUTCOME, STACKS, Failure, Outcome, save
@@ -41,41 +40,37 @@ def main() -> int:
     chosen = options.target or NAMES
     if unknown := set(chosen) - set(NAMES):
         parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(NAMES)}")
-    engines = ["hypothesis", "atheris"] if find_spec("atheris") and not options.cases else ["hypothesis"]
-    seconds = 60 * options.minutes / len(chosen) / len(engines)
-    print(f"{'target':14} {'cases by':10} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
+    print(f"{'target':14} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
     failed = False
     for name in chosen:
-        for engine in engines:
-            if options.cases:
-                outcome = run_process(name, options.seed, "--cases", str(options.cases))
-            else:
-                outcome = run(name, seconds, options.seed, coverage=engine == "atheris")
-            tell(name, engine, outcome)
-            failed |= bool(outcome.failures)
+        if options.cases:
+            outcome = run_process(name, options.seed, "--cases", str(options.cases))
+        else:
+            outcome = run(name, 60 * options.minutes / len(chosen), options.seed)
+        tell(name, outcome)
+        failed |= bool(outcome.failures)
     if failed:
         print("replay: cd tests && python -m fuzz --replay FILE")
     return int(failed)
 
 
-def tell(name: str, engine: str, outcome: Outcome) -> None:
+def tell(name: str, outcome: Outcome) -> None:
     """Print the line of one target, and its failures."""
     if outcome.grown > LEAK:
         outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
     rate, grown = outcome.executions / (outcome.seconds or 1.0), f"{outcome.grown / 2**20:.1f} MiB"
     counts = f"{outcome.executions:11,} {rate:11.0f} {grown:>9}  {len(outcome.failures)}"
-    print(f"{name:14} {engine:10} {counts}", flush=True)
+    print(f"{name:14} {counts}", flush=True)
     for path, text in outcome.failures.items():
         print(f"  {path}: {text}", flush=True)
 
 
-def run(name: str, seconds: float, seed: int, *, coverage: bool = False) -> Outcome:
+def run(name: str, seconds: float, seed: int) -> Outcome:
     """Run one target; where a case ends its process, save that case and start another process for the rest."""
     whole = Outcome()
     while whole.seconds < seconds:
         began = time.monotonic()
-        left = str(seconds - whole.seconds)
-        outcome = run_process(name, seed, "--seconds", left, *(["--coverage"] if coverage else []))
+        outcome = run_process(name, seed, "--seconds", str(seconds - whole.seconds))
         whole.executions += outcome.executions
         whole.grown = max(whole.grown, outcome.grown)
         whole.failures |= outcome.failures

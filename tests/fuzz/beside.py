@@ -20,8 +20,7 @@ import exports as e
 import packets as p
 from frames import mixed, mixed_pcapng
 from fuzz.mutations import Edit, apply, edits, values
-from fuzz.sketches import bases as sketch_bases
-from fuzz.sketches import run_command, sketches_like
+from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
 from superhosts.output.alerts.store import AlertStore
 from traffic import NOON, talk, write
@@ -152,11 +151,7 @@ of_inputs = st.builds(
     st.just([]) | st.just([]) | edits,
 )
 of_alerts = st.tuples(st.integers(0, 200), st.integers(0, 40), values, st.just([]) | edits)  # for `_alerts_like`
-cases = st.one_of(
-    *[st.tuples(st.just("input"), of_inputs)] * 6,
-    st.tuples(st.just("sketch"), sketches_like(0, -1, -2)),
-    st.tuples(st.just("alerts"), of_alerts),
-)
+cases = st.one_of(*[st.tuples(st.just("input"), of_inputs)] * 6, st.tuples(st.just("alerts"), of_alerts))
 
 
 @target(cases)
@@ -171,16 +166,6 @@ def beside(case: tuple[str, Any]) -> None:
             check_scan(run_command("scan", bad, good, *USUAL, "--window", "5m"), bad)
             if len(data) % 4 == 0:
                 check_scan(run_command("scan", good, bad, *USUAL, "--window", "all", "--evidence"), bad)
-        elif kind == "sketch":
-            other = folder / "good.cube"
-            other.write_bytes(sketch_bases()[0])
-            status, shown = run_command("hosts", "--json", "--top", 3, bad, other)
-            _, alone = run_command("hosts", "--json", "--top", 3, other)
-            assert status in (0, 2, 3), shown
-            rows = [line for line in alone.splitlines() if line.startswith("{")]
-            assert rows
-            assert set(rows) <= set(shown.splitlines()) or status == 2, shown  # 2: another key or geometry
-            check_words(shown)
         else:
             status, shown = run_command("scan", good, *USUAL, "--window", "5m", "--threshold", 1, "--alerts", bad)
             assert status in (0, 3, 4), shown

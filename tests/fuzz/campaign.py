@@ -18,7 +18,6 @@ import os
 import resource
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,20 +34,6 @@ ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
 COMPILING = 20  # cases after which everything should be compiled
 SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
-# What atheris watches: modules without compiled functions, whose bytecode it would change under numba.
-COVERED = [
-    "superhosts.cli",
-    "superhosts.fleet",
-    "superhosts.cubefile.container",
-    "superhosts.sources.input",
-    "superhosts.core.units",
-]
-COVERED += [
-    "superhosts.detectors.stored",
-    "superhosts.sketch.sketch",
-    "superhosts.reports",
-    "superhosts.pipeline.windows",
-]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 
 
@@ -99,7 +84,6 @@ class Guard(event.Listener):
         faulthandler.cancel_dump_traceback_later()
 
     def on_end(self, event: Any) -> None:
-        """Watch again."""
         self._compiling -= 1
         if not self._compiling:
             self._watch()
@@ -118,7 +102,6 @@ class Campaign:
         self._guard = guard
 
     def run_case(self, case: Any) -> None:
-        """Check one case."""
         packed = marshal.dumps(case)
         if self._guard:
             self._guard.begin(packed)
@@ -134,18 +117,13 @@ class Campaign:
                 self._guard.end()
             self.executions += 1
 
-    def cases(self, number: int = 0, examples: int = 1) -> Any:
-        """Return a hypothesis test that runs so many cases."""
+    def run_round(self, number: int, examples: int) -> None:
+        """Let hypothesis make so many cases, and shrink those that fail."""
         phases = (Phase.generate, Phase.target, Phase.shrink)
         wide = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        return seed(number)(
-            settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
-        )
-
-    def run_round(self, number: int, examples: int) -> None:
-        """Let hypothesis make cases, and shrink those that fail."""
+        run = settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
         try:
-            self.cases(number, examples)()
+            seed(number)(run)()
         except Exception as error:
             if not self.failures:  # of hypothesis itself, or of a strategy
                 raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
@@ -170,22 +148,6 @@ class Campaign:
             self.run_round(number, min(left, ROUND))
             number += 1
         return Outcome(self.executions, time.monotonic() - began)
-
-    def run_by_coverage(self, seconds: float, number: int, finish: Callable[[Outcome], None]) -> None:
-        """Let atheris choose cases that reach new code. It ends the process, so `finish` is called before."""
-        import atheris
-
-        one, began = self.cases().hypothesis.fuzz_one_input, time.monotonic()
-
-        def run(data: bytes) -> None:
-            if (spent := time.monotonic() - began) > seconds:
-                finish(Outcome(self.executions, spent))
-                os._exit(0)
-            with contextlib.suppress(Exception):  # kept as a failure; others are looked for
-                one(data)
-
-        atheris.Setup(["fuzz", f"-seed={number}", "-timeout=0", "-rss_limit_mb=0"], run)
-        atheris.Fuzz()
 
 
 def _kind_of(error: BaseException) -> tuple[str, ...]:
@@ -221,28 +183,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--failures", type=Path, required=True)
-    parser.add_argument("--coverage", action="store_true", help="choose cases by coverage (atheris)")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     guard = Guard(options.folder)
 
-    def finish(outcome: Outcome) -> None:
-        for failure in campaign.failures.values():
-            path = save(options.target, failure, options.failures)
-            outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
-        (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
-
-    if options.coverage:
-        import atheris
-
-        with atheris.instrument_imports(include=COVERED):
-            campaign = Campaign(load(options.target), guard)
-        campaign.run_by_coverage(options.seconds, options.seed, finish)
-        return
     campaign, number = Campaign(load(options.target), guard), options.seed * 1_000
-    finish(campaign.run_cases(options.cases, number) if options.cases else campaign.run_for(options.seconds, number))
+    if options.cases:
+        outcome = campaign.run_cases(options.cases, number)
+    else:
+        outcome = campaign.run_for(options.seconds, number)
+    for failure in campaign.failures.values():
+        path = save(options.target, failure, options.failures)
+        outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
+    (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
 
 
 if __name__ == "__main__":

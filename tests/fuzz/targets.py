@@ -17,7 +17,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "rings": ("rings",),
     "streams": ("streams",),
     "exports": ("netflow", "sflow"),
-    "texts": ("delimited", "jsonlines", "details", "files"),
+    "texts": ("delimited", "jsonlines", "details"),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),
     "beside": ("beside",),

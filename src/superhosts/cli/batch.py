@@ -18,8 +18,7 @@ from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
-from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
+from superhosts.errors import DeviceWarning, OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind

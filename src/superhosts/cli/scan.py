@@ -25,8 +25,7 @@ from superhosts.core.notices import as_warning
 from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.errors import SuperhostsError
+from superhosts.errors import DeviceWarning, SuperhostsError
 from superhosts.output.console import fail_with, say, say_error, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations

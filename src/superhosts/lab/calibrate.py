@@ -36,8 +36,6 @@ LEAST_MEMORY = 64 << 10
 
 @dataclass
 class Trial:
-    """A cube of one memory over all windows."""
-
     memory: int
     scores: dict[float, Score] = field(default_factory=dict)  # by threshold
     estimates: list[Estimates] = field(default_factory=list)  # of hosts at the threshold asked for, by window
@@ -65,7 +63,6 @@ class Trial:
         return threshold
 
     def to_dict(self, threshold: float) -> dict[str, Any]:
-        """Return the results at a threshold as plain numbers by name."""
         score, estimates, fill = self.scores[threshold], self.all_estimates(), self.fill
         expected = self.expected.get(threshold)
         return {
@@ -210,12 +207,10 @@ def _several(values: str | Sequence[str]) -> Sequence[str]:
 
 
 def thresholds_below(threshold: float) -> list[float]:
-    """Return the lower thresholds that are tried, too."""
     return [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
 
 
 def sizes_around(memory: int) -> list[int]:
-    """Return the memories to try: a quarter, half, once and twice what was asked for."""
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 

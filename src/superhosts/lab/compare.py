@@ -155,8 +155,6 @@ def compare(
 
 
 class SharedSettings(NamedTuple):
-    """What all entrants of a comparison have in common."""
-
     threshold: float
     device: str
     memory: str | int | None = None  # of each; None: as its paper, or we, set it

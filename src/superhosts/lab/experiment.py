@@ -177,7 +177,6 @@ class Panels(Generic[Compared]):
         Panel(self._makers(32)).warm_up(threshold)
 
     def make(self, part: Part) -> Detector:
-        """Return the panel of a part of a new window."""
         host = self._settings.host_format(part)
         panel = Panel(self._makers(host.key_bits), host.key_bits)
         for detector in (panel, *panel.detectors.values()):
@@ -187,7 +186,6 @@ class Panels(Generic[Compared]):
         return panel
 
     def of(self, run: Scan) -> Iterator[tuple[Window, Panel[Compared]]]:
-        """Yield the panels of all windows of the run."""
         for result in run:
             for detector in result.sketch.parts.values():
                 yield result.window, self._open.pop(id(detector))
@@ -312,6 +310,5 @@ def averages(rows: Sequence[Row]) -> list[Mean]:
 
 
 def _mean(rows: Sequence[Row], column: str) -> float | None:
-    """Return the mean over the windows that have a value."""
     values = [value for row in rows if (value := getattr(row, column)) is not None]
     return fmean(values) if values else None

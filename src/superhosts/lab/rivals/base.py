@@ -15,22 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import check_cpu_only, check_device, choose_device, gpus_of
+from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.arguments import check_no_conflict, check_threads
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import (
-    Arrays,
-    Counts,
-    CrowdedError,
-    Engine,
-    Plan,
-    SeveralEngines,
-    Words,
-    to_host,
-)
+from superhosts.detectors.engines.base import Arrays, Counts, CrowdedError, Engine, Plan, Words, make_engine, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.lock import state_of
@@ -147,11 +138,7 @@ class EngineRival(Rival):
 
     def _allocate(self) -> None:
         plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
-        if not engines:
-            self.engine = self._on_cpu(plan)
-        else:
-            self.engine = engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        self.engine = make_engine(plan, self.device, self._on_cpu, self._on_gpu)
 
     @property
     def _engine_geometry(self) -> Any:
@@ -254,14 +241,12 @@ def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
 
 
 def as_words(hosts: NDArray[np.uint32]) -> Words:
-    """Return hosts as rows (high word, low word)."""
     words = np.zeros((len(hosts), 2), np.uint64)
     words[:, 1] = hosts
     return words
 
 
 def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
-    """Mangle (or with `inverse`, unmangle) an array of hosts."""
     return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)
 
 
@@ -317,7 +302,6 @@ class HostSet:
         return self.slots.nbytes
 
     def hosts(self) -> Slots:
-        """Return the hosts in ascending order."""
         return hosts_in(self.slots)
 
     def grow(self, hosts: int = 0) -> None:
@@ -330,7 +314,6 @@ class HostSet:
         self.slots = slots
 
     def add(self, hosts: Slots) -> None:
-        """Add an array of hosts."""
         if is_crowded(self.slots, self.count + len(hosts)):
             self.grow(len(hosts))
         self.count += int(_insert_all(self.slots, hosts))

@@ -41,8 +41,6 @@ MAX_COLUMNS = 1 << 20  # columns per array
 
 
 class Geometry(NamedTuple):
-    """Sizes of a DCDS sketch, as plain integers so that kernels accept it as an argument."""
-
     reversible: int = 2  # H: the first arrays, which determine addresses; the others validate (H+)
     moduli: tuple[int, ...] = PRIMES  # m_i: columns of each array
     column_bits: int = 14  # log2 v
@@ -62,7 +60,6 @@ class Geometry(NamedTuple):
         return cls(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
         moduli = tuple(self.moduli) if isinstance(self.moduli, list | tuple) else ()  # JSON files have a list.
         if not all(type(modulus) is int and 2 <= modulus <= MAX_COLUMNS for modulus in moduli):
@@ -91,12 +88,10 @@ class Geometry(NamedTuple):
 
     @property
     def arrays(self) -> int:
-        """Columns per host."""  # H + H+
         return len(self.moduli)
 
     @property
     def rows(self) -> int:
-        """Bits per column."""  # v
         return 1 << self.column_bits
 
     @property
@@ -123,8 +118,6 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The limits that a host with at least `threshold` peers satisfies."""
-
     zeros: int  # maximum of zeros in a column and in the AND
     prefix_words: int
     prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
@@ -167,8 +160,6 @@ def garner_step(number: int, column: int, modulus: int, before: int, inverse: in
 
 
 class Store(NamedTuple):
-    """The arrays of a DCDS sketch."""
-
     bits: Words  # (columns of all arrays, words)
     zeros: Counts  # (columns,): zero bits of each column
     edges: NDArray[np.int64]  # index of each array's first column, followed by the number of all columns
@@ -312,8 +303,6 @@ def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> ND
 
 
 class CpuDcds(CpuEngine):
-    """A DCDS sketch in main memory."""
-
     geometry: Geometry
 
     def __init__(self, plan: Plan) -> None:
@@ -349,7 +338,6 @@ ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # indexes of the limits 
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that computes a host's column in one array, as an index into the whole sketch."""
     moduli, edges = geometry.moduli, tuple(geometry.edges)
 
     def host_column(_high: Any, low: Any, array: int, _key: Any) -> int:
@@ -517,9 +505,8 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
 
 
 class CudaDcds(CudaEngine):
-    """A DCDS sketch on one GPU."""
-
     geometry: Geometry
+    candidate_words = 0  # Hot columns have their own lists, which cannot overflow.
 
     @on_gpu
     def _allocate(self) -> None:
@@ -530,12 +517,6 @@ class CudaDcds(CudaEngine):
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
-
-    def _extra_words(self) -> int:
-        return 0
-
-    def _candidate_words(self) -> int:
-        return 0  # Hot columns have their own lists, which cannot overflow.
 
     def _limit_words(self) -> int:
         return len(Search._fields) + 1

@@ -32,8 +32,6 @@ UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a h
 
 
 class Geometry(NamedTuple):
-    """Sizes of a filter and the number of peers at which it lists a host."""
-
     words: int = 1 << 23  # 64-bit words of the bit array that marks pairs
     rows: int = ROWS  # counters per host
     counters: int = 1 << 22  # counters per row
@@ -41,7 +39,6 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int, threshold: float = 1024) -> Self:
-        """Return the geometry that uses half of `memory` for the bits of pairs and half for the counters."""
         if not 1 <= threshold < UINT32_RANGE:
             raise UsageError(f"threshold {threshold}: must be a number of peers, at least 1 and below 2^32")
         size = parse_size(memory)
@@ -51,7 +48,6 @@ class Geometry(NamedTuple):
         return cls(half // 8, ROWS, half // (4 * ROWS), int(threshold)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         limits = {
             "words": (1, UINT32_RANGE // 64),
             "rows": (1, MAX_ARRAYS),
@@ -78,8 +74,6 @@ ONES, LISTED = 0, 1  # indexes of `State.tally`
 
 
 class State(NamedTuple):
-    """The whole state of a filter."""
-
     bits: Words
     counters: Counters
     listed: Slots  # a set of hosts

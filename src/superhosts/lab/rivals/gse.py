@@ -56,8 +56,6 @@ COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,09
 
 
 class Geometry(NamedTuple):
-    """Sizes of a GSE sketch, as plain integers so that kernels accept it as an argument."""
-
     array_bits: int = 30  # log2 m
     vector_bits: int = 12  # log2 s
     table_bits: int = 20  # log2 z
@@ -72,7 +70,6 @@ class Geometry(NamedTuple):
         return cls(array_bits, min(12, array_bits - 4), array_bits - 10).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"array_bits": (12, 36), "vector_bits": (4, 20), "table_bits": (1, 28)})
         if self.vector_bits > self.array_bits:
             raise GeometryError(f"vector_bits={self.vector_bits}: must be at most array_bits={self.array_bits}")
@@ -93,7 +90,6 @@ class Geometry(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Bits per column."""
         return 64 * COLUMN_WORDS
 
     @property
@@ -148,8 +144,6 @@ def slot_of(pair: int, geometry: Geometry) -> int:
 
 
 class State(NamedTuple):
-    """The arrays that `write` modifies."""
-
     bits: Words  # one-dimensional
     table: Words
     hosts: Slots  # a set of hosts
@@ -382,7 +376,6 @@ def make_zeros_of(geometry: Geometry) -> Any:
 
 @cache
 def make_search(geometry: Geometry) -> Kernel:
-    """Return the kernel that tests every host of the set, one thread each, and appends those that pass."""
     zeros_of, size, (head, width) = make_zeros_of(geometry), geometry.vector, answer_shape(geometry)
 
     def search(bits: Any, slots: Any, limits: Any, answer: Any, key: Any) -> None:
@@ -405,7 +398,6 @@ def make_search(geometry: Geometry) -> Kernel:
 
 @cache
 def make_measure(geometry: Geometry) -> Kernel:
-    """Return the kernel that counts the zeros in the vectors of given hosts."""
     zeros_of, size = make_zeros_of(geometry), geometry.vector
 
     def measure(hosts: Any, bits: Any, out: Any, key: Any) -> None:
@@ -431,7 +423,6 @@ class CudaGse(CudaEngine):
         self._clear_recent()
 
     def _make_slots(self, capacity: int) -> None:
-        """Allocate an empty set with `capacity` slots."""
         try:
             slots = device_zeros(capacity + 1, np.uint32, self.stream)
         except Exception as error:
@@ -461,9 +452,6 @@ class CudaGse(CudaEngine):
     def _extra_words(self) -> int:
         return 1 << self.geometry.table_bits
 
-    def _candidate_words(self) -> int:
-        return 1  # The list of candidates is unused, because the search tests every host.
-
     def _limit_words(self) -> int:
         return len(Search._fields)
 
@@ -491,7 +479,6 @@ class CudaGse(CudaEngine):
         return bool(self.state.copy_to_host()[FAILED])
 
     def _grow(self) -> None:
-        """Move all hosts to a larger set."""
         cells, capacity, failed = self.slots, len(self.slots) - 1, True
         while failed:
             capacity *= GROWTH

@@ -34,13 +34,10 @@ LEAST_PAIRS = 16
 
 
 class Geometry(NamedTuple):
-    """The size of a pair sample."""
-
     pairs: int = 1 << 24  # k: pairs with the smallest hashes that are kept
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory` with pairs."""
         size = parse_size(memory)
         if size < LEAST_PAIRS * PAIR_BYTES:
             rule = f"{LEAST_PAIRS} pairs take {format_size(LEAST_PAIRS * PAIR_BYTES)}"
@@ -48,7 +45,6 @@ class Geometry(NamedTuple):
         return cls(size // PAIR_BYTES).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"pairs": (LEAST_PAIRS, 1 << 40)})
         return self
 

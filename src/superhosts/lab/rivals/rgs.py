@@ -42,14 +42,11 @@ UINT32_RANGE = 1 << 32
 
 
 class Geometry(NamedTuple):
-    """Sizes of an RGS-Sketch."""
-
     groups: int = 17_448_307
     buckets: int = 734_003
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory`, with the published share of buckets."""
         size = parse_size(memory)
         buckets = int(BUCKET_SHARE * size) // (CELLS * CELL_BYTES)
         groups = (size - buckets * CELLS * CELL_BYTES) // GROUP_BYTES
@@ -58,7 +55,6 @@ class Geometry(NamedTuple):
         return cls(groups, buckets).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"groups": (2, UINT32_RANGE), "buckets": (2, UINT32_RANGE)})
         return self
 
@@ -113,8 +109,6 @@ MAX_COUNT = 0xFFFFFFFF
 
 
 class State(NamedTuple):
-    """The whole state of an RGS-Sketch."""
-
     groups: Groups
     cells: Cells
 

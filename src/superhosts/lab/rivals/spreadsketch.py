@@ -36,14 +36,11 @@ SATURATION = (LAST_BITS * math.log(LAST_BITS)) * (1 << COMPONENTS)  # about 1.09
 
 
 class Geometry(NamedTuple):
-    """Sizes of a SpreadSketch."""
-
     rows: int = ROWS  # d
     buckets: int = 1 << 19  # w: buckets per row
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory` with buckets."""
         size = parse_size(memory)
         row = 8 * BUCKET_WORDS * ROWS
         if size < 2 * row:
@@ -52,7 +49,6 @@ class Geometry(NamedTuple):
         return cls(buckets=size // row).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
         return self
 

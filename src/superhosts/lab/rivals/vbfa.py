@@ -74,7 +74,6 @@ class Geometry(NamedTuple):
         return cls().resized(memory)
 
     def resized(self, memory: str | int) -> Self:
-        """Return this geometry with the longest columns that `memory` allows."""
         size = parse_size(memory)
         minimum = self._replace(column_bits=6).memory
         if size < minimum:
@@ -82,7 +81,6 @@ class Geometry(NamedTuple):
         return self._replace(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         # A window starts at each byte. With fewer than 8 bits it would miss some, with more than 16 it would extend
         # beyond the next window's byte.
         check_limits(self, {"index_bits": (8, 16), "mangled": (0, 1), "noise_arrays": (2, 5)})
@@ -114,7 +112,6 @@ class Geometry(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Bits per column."""  # m
         return self.cube.rows
 
     @property
