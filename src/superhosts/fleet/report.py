@@ -99,8 +99,9 @@ class Reporter:
         assert draft.window is not None
         plain = make_rows(draft.window, found, judge=judge_of(sketch.evidence))
         rows = HubRows(plain, site_estimates, draft.missing, draft.revision)
-        known = {"least_listed": sketch.least_listed, "has_evidence": sketch.evidence is not None}
-        return replace(draft, rows=rows, left_out=left_out, **known), valid
+        with_evidence = sketch.evidence is not None
+        least = sketch.least_listed
+        return replace(draft, rows=rows, left_out=left_out, least_listed=least, has_evidence=with_evidence), valid
 
 
 class SiteEstimates:
