@@ -28,11 +28,7 @@ def run(mode: str, *shares: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_texts() -> None:
-    run_warm("texts")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("share", ["captures", "tables", "detectors"])
+@pytest.mark.parametrize("share", ["texts", "captures", "tables", "detectors"])
 def test_everything(share: str) -> None:
     run_warm(share)
