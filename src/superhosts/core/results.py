@@ -339,9 +339,8 @@ class SuperHosts:
                 value = origin.format.to_number(wanted)
             except UsageError:  # It is no host of this kind.
                 continue
-            words = [value >> 64, value & MASK64] if self.hosts.ndim == 2 else value
-            rows = np.asarray(self.hosts == np.array(words, self.hosts.dtype))
-            rows = rows.all(axis=1) if self.hosts.ndim == 2 else rows
+            words = np.array([[value >> 64, value & MASK64]], np.uint64)
+            rows = (as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
             if (rows if self._which is None else rows & (self._which == number)).any():
