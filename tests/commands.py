@@ -28,7 +28,6 @@ Run = Callable[..., Ended]
 
 
 @cache
-@cache
 def parsed_commands() -> dict[str, Any]:
     """Return every command with its options, as typer parses it, by its full name."""
     return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}

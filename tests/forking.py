@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import warming
+import superhosts as sh
+from traffic import three_windows, write
 
 IMPORTED = ["cli.scan", "cli.edge", "cli.hub", "cli.hosts", "pipeline.scan", "output.table", "fleet.nats.receive"]
 NUMBER = struct.Struct("i")
@@ -181,13 +182,23 @@ def main() -> None:
     for name in IMPORTED:
         importlib.import_module(f"superhosts.{name}")
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, SUPERHOSTS_THREADS="1"):
-        warming.use("cube", Path(folder))  # load the machine code of the default detector, too
+        _use_cube(Path(folder))
     assert _thread_count() == 1  # A thread would not survive a fork, nor release the locks that it holds.
     gc.freeze()  # A forked process neither collects what is loaded nor copies it to do so.
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
     from superhosts.cli import main as run
 
     run()
+
+
+def _use_cube(folder: Path) -> None:
+    """Load the machine code of the default detector, too: scan, save, load, merge and query."""
+    union, capture = sh.Sketch(), write(folder / "a.pcap", three_windows())
+    for result in sh.scan(capture, inner="10.0.0.0/8", device="cpu"):
+        result.sketch.save(folder / "a.cube")
+        sh.load(folder / "a.cube").estimate("10.0.0.7")
+        union.merge_file(folder / "a.cube")
+    union.super_hosts(1024)
 
 
 def _thread_count() -> int:

@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from waiting import DEADLINE, wait_for
+from waiting import wait_for
 
 
 class Receiver:
@@ -197,5 +197,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["DEADLINE", "Receiver"]

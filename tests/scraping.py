@@ -28,9 +28,6 @@ class Samples(dict[tuple[str, Labels], float]):
         """Return the value of a metric with exactly these labels."""
         return self[f"superhosts_{name}", frozenset(labels.items())]
 
-    def labels_of(self, name: str) -> set[Labels]:
-        return {labels for found, labels in self if found == f"superhosts_{name}"}
-
     @property
     def names(self) -> set[str]:
         return {name for name, _ in self}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import io
 import json
 import re
@@ -22,6 +21,7 @@ from frames import mixed, mixed_pcapng
 from fuzz.mutations import Edit, apply, edits, values
 from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
+from places import TESTS, load_module
 from superhosts.output.alerts.store import AlertStore
 from traffic import NOON, talk, write
 
@@ -43,12 +43,7 @@ def captures() -> list[bytes]:
 
 def logs() -> list[bytes]:
     """Return every kind of log of the tests of logs, with several rows where it is one line for each."""
-    place = Path(__file__).parents[1] / "sources" / "tables" / "test_logs.py"
-    spec = importlib.util.spec_from_file_location("test_logs", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_module(TESTS / "sources" / "tables" / "test_logs.py")
     found = [text.encode() for _, text in module.TEXTS.values()]
     return found + [text + text.splitlines(keepends=True)[-1] * 3 for text in found if text.endswith(b"\n")]
 
