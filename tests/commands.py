@@ -38,7 +38,6 @@ def command(*arguments: object) -> list[str]:
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` as a separate process."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return forking.start([*map(str, arguments)], **{**pipes, **options})
 

@@ -119,7 +119,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Return a function that makes bytes, or an open file, the standard input."""
     from faults import FakeStdin
 
     return lambda data: monkeypatch.setattr(sys, "stdin", FakeStdin(data))
@@ -127,7 +126,6 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipes]:
-    """Return a function that opens a pipe into which a capture program writes."""
     from livescans import pipes
 
     with pipes() as make:
@@ -136,7 +134,6 @@ def pipe() -> Iterator[Pipes]:
 
 @pytest.fixture
 def live() -> Iterator[Start]:
-    """Return a function that starts a scan of live inputs in a thread."""
     from livescans import live_scans
 
     with live_scans() as start:
@@ -153,7 +150,6 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs `superhosts ARGUMENTS` in this process."""
     from commands import Ended
     from superhosts import cli
 

@@ -38,7 +38,6 @@ PLAIN = {"stdin", "stdout", "stderr", "cwd"}  # arguments of Popen that a forked
 
 
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` with these options of Popen."""
     command = [sys.executable, "-m", "superhosts", *arguments]
     if set(options) <= PLAIN and hasattr(os, "fork"):
         return Forked(command, **options)
@@ -46,8 +45,6 @@ def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 
 class Forked(subprocess.Popen[bytes]):
-    """A command that the server of this test worker has forked."""
-
     def _execute_child(self, args: list[str], *rest: Any) -> None:
         bound = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
         self._link, theirs = socket.socketpair()
@@ -151,7 +148,6 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 def _report(running: dict[int, socket.socket]) -> None:
-    """Send the status of every process that has ended to whoever started it."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -177,7 +173,6 @@ def become(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Load, serve, and in a forked process run the command."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
     for name in IMPORTED:
         importlib.import_module(f"superhosts.{name}")
@@ -202,7 +197,6 @@ def _use_cube(folder: Path) -> None:
 
 
 def _thread_count() -> int:
-    """Return the threads of this process, where possible with those of libraries."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 

@@ -22,10 +22,7 @@ class Answer(NamedTuple):
 
 
 class Samples(dict[tuple[str, Labels], float]):
-    """The values of all metrics, by name and labels."""
-
     def of(self, name: str, **labels: str) -> float:
-        """Return the value of a metric with exactly these labels."""
         return self[f"superhosts_{name}", frozenset(labels.items())]
 
     @property

@@ -43,7 +43,6 @@ def sections(text: str) -> list[str]:
 
 
 def has_commands(section: str) -> bool:
-    """Return True if a section has commands that run."""
     return any(line.startswith(PROMPT) for line in section.splitlines())
 
 
@@ -94,7 +93,6 @@ def unrun(text: str) -> Iterator[str]:
 
 
 def rewritten(text: str) -> str:
-    """Return a page with what its commands say now."""
     parts = []
     for section in sections(text):
         with tempfile.TemporaryDirectory() as folder:

@@ -46,8 +46,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Article(HTMLParser):
-    """Counts the elements of the article of a page."""
-
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()

@@ -126,7 +126,6 @@ def test_the_rows_form_lists_all_hosts_and_no_others(key_bits):
 
 
 def content(path) -> tuple[Any, Any]:
-    """Return the header of a file and the bytes of its arrays."""
     with CubeReader(path) as product:
         return product.header, {name: array.tobytes() for name, array in product.arrays().items()}
 
@@ -208,7 +207,6 @@ def test_the_program_refuses_a_damaged_file(tmp_path):
 
 
 def names_of(arrays: dict[str, Any]) -> dict[int, str]:
-    """Return the names in a file by the hash of the host."""
     letters, words = iter(arrays["names"]), naive_names.key_of(KEY)
     shown = [bytes(itertools.islice(letters, size)).decode() for size in arrays["namesizes"]]
     assert next(letters, None) is None

@@ -33,7 +33,6 @@ PACKED: tuple[Packed, ...] = (("plain", bytes), ("gz", gzip.compress), ("zst", z
 
 @cache
 def inputs() -> list[bytes]:
-    """Return a small file of every kind that a scan reads."""
     return [*captures(), *logs(), *tables(), *datagrams()]
 
 
@@ -49,7 +48,6 @@ def logs() -> list[bytes]:
 
 
 def tables() -> list[bytes]:
-    """Return Parquet and Arrow files as several programs write them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -74,7 +72,6 @@ def tables() -> list[bytes]:
 
 
 def datagrams() -> list[bytes]:
-    """Return captures of flow exports, and files of datagrams."""
     flows = [e.data(256, [e.usual("10.0.0.1", "10.0.0.2")] * 5)]
     nine = [e.version9(e.template(256, e.USUAL), *flows, sequence=each) for each in range(3)]
     ten = [e.ipfix(e.template(256, e.USUAL, is_ipfix=True), *flows, sequence=5 * each) for each in range(3)]
@@ -174,7 +171,6 @@ def beside(case: tuple[str, Any]) -> None:
 
 
 def check_scan(ended: tuple[int, str], bad: Path) -> None:
-    """Check that the good file counts, and that an error names the bad one."""
     status, shown = ended
     rows = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     assert sum(row["peers"] for row in rows if row["host"] == GOOD) >= PEERS, shown
@@ -184,5 +180,4 @@ def check_scan(ended: tuple[int, str], bad: Path) -> None:
 
 
 def check_words(shown: str) -> None:
-    """Check that no error is one that no code foresaw."""
     assert not re.search(r"Traceback|internal error|Error\(", shown), shown

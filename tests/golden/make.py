@@ -62,7 +62,6 @@ def pairs(seed: int, key_bits: int = 32) -> tuple[Any, Any]:
 
 
 def answers(path: Path) -> dict[str, Any]:
-    """Return what a file says: its notes, and its hosts."""
     sketch = sh.load(path, key=KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sh.ThresholdWarning)  # One of the cubes is full.
