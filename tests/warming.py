@@ -12,24 +12,25 @@ from typing import Any
 
 from places import TESTS
 
-# What each process compiles. The first two take about the same time.
-SHARES = {
-    "inputs": [
+SHARES = {  # what each process compiles
+    "captures": [
         "sources/test_capture.py",
         "sources/test_capture_pieces.py",
         "sources/exports/test_files.py",
+        "pipeline/test_contacts.py",
+    ],
+    "tables": [
         "sources/tables/test_binary_tables.py",
         "sources/tables/test_details.py",
         "sources/tables/test_logs.py",
         "cli/test_rows.py",
-        "pipeline/test_contacts.py",
     ],
     "detectors": [
         "detectors/test_laws.py",
         "detectors/test_generic_keys.py",
         "detectors/test_host_rows.py",
         "detectors/test_cube_stages.py",
-        "sketches/test_golden.py",
+        "sketch/test_golden.py",
         "cli/test_sketch_commands.py",
     ],
     "rivals": ["lab/test_rivals.py"],
@@ -47,10 +48,13 @@ def start(share: str, **options: Any) -> subprocess.Popen[str]:
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cube.fill import fill
+    from superhosts.detectors.cbaa import join
     from superhosts.jit.cache import is_cold
     from superhosts.lab.rivals.rgs import write
+    from superhosts.sources.tables.jsonlines import walk_json
+    from superhosts.sources.walk import walk_pcap
 
-    shares = (["rivals"] if rivals and is_cold(write) else []) + (["inputs", "detectors"] if is_cold(fill) else [])
+    probes = {"captures": walk_pcap, "tables": walk_json, "detectors": join, **({"rivals": write} if rivals else {})}
+    shares = [share for share, probe in probes.items() if is_cold(probe)]
     for process in [start(share, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for share in shares]:
         process.wait()  # Tests that fail will fail again, and be seen.

@@ -139,15 +139,6 @@ def test_spans_of_time(run: Run, archive: Path, options: list[str], windows: lis
     assert len(found) == 1 + 2 * len(windows)
 
 
-def test_times_that_are_none(run: Run, archive: Path) -> None:
-    ended = run("hosts", archive, "--until", "1999-12-31")
-    assert (ended.status, "superhosts: --until 1999-12-31: 6 sketches have no window" in ended.err) == (2, True)
-    ended = run("hosts", archive, "--since", "yesterday")
-    assert (ended.status, "--since yesterday: write a time like" in ended.err) == (2, True)
-    ended = run("hosts", archive, "--since", "2024-01-01")
-    assert (ended.status, "6 sketches have no window in this time" in ended.err) == (2, True)
-
-
 def test_names_with_brackets_are_names_first(run: Run, tmp_path: Path) -> None:
     path = save(tmp_path / "[ams]*.cube", "ams", 0)
     assert len(run("hosts", path, "--json", "-t", 200).rows) == 1

@@ -162,7 +162,7 @@ def test_errors_in_python_name_arguments(capture: Path, text: str, options: dict
 def test_values_and_commands(run: Run, capture: Path, tmp_path: Path) -> None:
     ended = run("scan", capture, "--exact", "yes")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "--exact: 'yes' is neither on nor off" in ended.err
+    assert "--exact: 'yes' is none of on, off" in ended.err
     assert "--exact: not with --fleet" in run("demo", tmp_path, "--fleet", "--exact", "on").err
     having = {name for name, each in parsed_commands().items() if any("--exact" in p.opts for p in each.params)}
     assert having == {"scan", "watch", "top", "edge", "batch", "calibrate", "demo", "rows"}

@@ -32,7 +32,9 @@ def archive(tmp_path: Path) -> Path:
 
 
 def view_of(path: Path, threshold: float | None = None, **more: Any) -> View:
-    return folder_view(path, WantedOptions(threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more})
+    return folder_view(
+        path, WantedOptions(threshold=threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more}
+    )
 
 
 @pytest.mark.slow

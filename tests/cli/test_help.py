@@ -10,7 +10,7 @@ import pytest
 
 from commands import Run, parsed_commands
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._program import fill_paragraphs
+from superhosts.cli._declaration import fill_paragraphs
 from superhosts.lab.lineup import ENTRANTS
 
 NAMES = ["", *GROUPS, *COMMANDS]

@@ -14,7 +14,7 @@ from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, key_of
 from superhosts.cli._manual import _prose, write_pages
 from superhosts.cli._manual import reference_pages as pages
-from superhosts.cli.config import init_config
+from superhosts.cli.config import config_init
 from superhosts.cli.usage.setup import ConfigInit
 
 REFERENCE, PAGES = DOCS / "reference", pages()
@@ -48,7 +48,7 @@ def test_every_command_option_and_argument_is_there() -> None:
 
 
 def test_every_key_of_a_new_configuration_file_is_on_the_page(tmp_path: Path) -> None:
-    init_config(ConfigInit(file=tmp_path / "new.toml"))
+    config_init(ConfigInit(file=tmp_path / "new.toml"))
     lines = (tmp_path / "new.toml").read_text().splitlines()
     keys = {line[2:].split(" = ")[0] for line in lines if line.startswith("# ") and " = " in line}
     listed = {line.split("`")[1] for line in PAGES["configuration.md"].splitlines() if line.startswith("| `")}

@@ -84,13 +84,6 @@ def test_small_hosts_are_no_find(run: Run, tmp_path: Path) -> None:
 # A threshold that no host reaches
 
 
-def test_the_largest_host_is_named_if_none_reaches_the_threshold(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(365, 30))
-    ended = run("scan", path, "-t", 1024, *SMALL)
-    assert "Z: none with 1,024 peers or more; largest: 10.0.0.1 with 365\n" in ended.out
-    assert run("scan", path, "-t", 1024, "--json", *SMALL).out == ""
-
-
 def test_a_window_without_hosts_has_no_largest_one(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("192.0.2.1", 3))
     assert run("scan", path, *SMALL).out.endswith("Z: no hosts\n")
@@ -137,18 +130,6 @@ def test_saved_sketches_say_how_deep_they_look(run: Run, tmp_path: Path) -> None
 
 
 # The end of a run
-
-
-def test_the_last_line_says_packets_seconds_and_rate(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(20))
-    ended = run("scan", path, *SMALL)
-    assert re.fullmatch(r"20 packets in \d+\.\d\d s \([\d,.]+( [kM])? packets/s\), 1 window \(.*\)\n", ended.err)
-
-
-def test_memory_and_device_are_for_the_curious(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(20))
-    assert not re.search("^(memory|device):", run("scan", path, *SMALL).err, re.MULTILINE)
-    assert len(re.findall("^(memory|device): ", run("scan", path, "-v", *SMALL).err, re.MULTILINE)) == 2
 
 
 def cut_short(path: Path) -> Path:

@@ -9,8 +9,8 @@ import pytest
 import superhosts as sh
 from commands import Run
 from superhosts.core.text import setting, speaking_options
-from superhosts.detectors.kind import made_with
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.stored import made_with
 from traffic import talk, write
 
 PLANNED = "slices=1,arrays=4,columns=8,rows=4096,labels=16,share=8"

@@ -171,19 +171,6 @@ def test_the_number_of_pairs_in_a_sampled_cube_is_that_of_all_pairs() -> None:
     assert cube.fill().pairs == pytest.approx(50_000, rel=0.1)  # 6,250 are written, with a deviation of 1.2 %
 
 
-def test_sampled_cubes_merge_to_the_cube_of_both_streams() -> None:
-    geometry = Geometry(32, 1, 3, 9, 20, 2, 1, giants=1, sample_bits=2)
-    one, other, both = (Cube(geometry=geometry, device="cpu", exact=False) for _ in range(3))
-    fill(one, {1: 500, 2: 900})
-    fill(other, {3: 700, 2: 900})
-    for cube in (one, other):
-        both.merge(cube)
-    whole = Cube(geometry=geometry, device="cpu", exact=False)
-    fill(whole, {1: 500, 2: 900})
-    fill(whole, {3: 700, 2: 900})
-    assert all(np.array_equal(whole.arrays()[name], array) for name, array in both.arrays().items())
-
-
 def test_a_host_in_all_columns_of_a_big_one_is_told_from_it_by_its_lines() -> None:
     """Also where rotations coincide: the lines of 512 rows are in another order for every host."""
     geometry = Geometry(32, 0, 3, 12, 2, 1, 1)

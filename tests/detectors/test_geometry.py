@@ -52,10 +52,7 @@ def test_a_geometry_that_is_none(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"memory": "64MiB"}, "geometry= and memory: choose one"),
-        ({"detector": "cbaa"}, 'only with detector="cube"'),
-    ],
+    [({"memory": "64MiB"}, "geometry= and memory: choose one"), ({"detector": "cbaa"}, 'only with detector="cube"')],
 )
 def test_contradictions(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

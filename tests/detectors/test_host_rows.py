@@ -138,17 +138,6 @@ def test_the_bytes_depend_on_the_set_of_pairs_alone(bits, tmp_path):
         assert saved(tmp_path / "b.cube", halves[0]).read_bytes() == expected
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_files_of_few_pairs(count, tmp_path):
-    cube, dense = Cube("16MiB", device="cpu"), Cube("16MiB", device="cpu", exact=False)
-    for each in (cube, dense):
-        each.update(np.full(count, 7, np.uint32), np.arange(count, dtype=np.uint32))
-    path = saved(tmp_path / "a.cube", cube)
-    assert is_rows_form(path)
-    assert_same(only(load(path)), dense)
-    assert only(load(path)).estimate("0.0.0.7").peers == count
-
-
 @pytest.mark.slow
 def test_a_cube_of_a_gpu_loads_rows(tmp_path):
     sizes = geometry()
@@ -298,11 +287,7 @@ def test_a_file_with_a_fault_is_refused_and_changes_nothing(fault, message, tmp_
     parts = [cube._written(Part(4))._replace(arrays=arrays)]
     write_parts(path, compose_header(parts), parts)
     sketch = Sketch.of(union)
-    doors = [
-        lambda: load(path),
-        lambda: sketch.merge_file(path),
-        lambda: estimate_in_file(path, {Part(4): hosts[:1]}),
-    ]
+    doors = [lambda: load(path), lambda: sketch.merge_file(path), lambda: estimate_in_file(path, {Part(4): hosts[:1]})]
     for door in doors:
         with pytest.raises(SketchFileError, match=f"bad.cube: damaged: {message}"):
             door()

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from superhosts.core.textkeys import TextColumn
-from superhosts.detectors.arguments import read_column
 from superhosts.detectors.detector import Detector
 
 NAMES = ["größe", "", "user 1", "user 1", "x" * 300, "tab\t", None, "日本"]
@@ -122,11 +120,6 @@ def test_tables() -> None:
 def test_strings_of_numpy(values: np.ndarray) -> None:
     texts = [each.decode() if isinstance(each, bytes) else str(each) for each in values]
     assert content(fed("text", values, values[::-1])) == content(fed("text", texts, texts[::-1]))
-
-
-def test_bytes_of_the_size_of_addresses_are_text() -> None:
-    column = read_column([b"abcd", b"0123456789abcdef"], "hosts")
-    assert isinstance(column.values, TextColumn)
 
 
 def test_nulls_alone() -> None:

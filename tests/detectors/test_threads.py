@@ -165,36 +165,7 @@ def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) ->
     assert content(one) == content(alone)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
-@pytest.mark.parametrize("name", DETECTORS)
-def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
-    given = batches(WRITERS * BATCHES, 300)
-    *_, alone = prefixes(name, given)
-    detector = make(name, device="cuda")
-    for _ in range(ROUNDS):
-        detector.clear()
-        while_others_work(
-            [questions(detector) for _ in range(READERS)],
-            [feeding(detector, given[first::WRITERS]) for first in range(WRITERS)],
-        )
-        assert content(detector) == content(alone)
-        assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
-
-
 # One writer: every answer corresponds to some number of its batches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_reader_sees_whole_batches_and_never_fewer_than_before(name: str) -> None:
-    given = growing(30, 2000)
-    known = [detector.super_hosts(20).to_dict() for detector in prefixes(name, given)]
-    detector = make(name, device="cpu")
-    seen = while_others_work([lambda: detector.super_hosts(20).to_dict()], [feeding(detector, given)])
-    places = [known.index(answer) for answer in seen]
-    assert places == sorted(places)
-    assert seen[-1] == known[-1] != known[len(known) // 2]
 
 
 @pytest.mark.slow
@@ -222,18 +193,6 @@ def test_what_is_saved_copied_and_taken_out_meanwhile_is_of_one_moment(name: str
         seen = [known.index(taken) for taken in while_others_work([take], [feeding(detector, given)])]
         assert seen == sorted(seen)
         assert seen[-1] == known.index(known[-1])
-
-
-def test_the_columns_of_a_cube_are_of_one_moment() -> None:
-    cube = sh.Cube(**SMALL["cube"], device="cpu", threads=2)  # type: ignore[arg-type]
-
-    def is_whole() -> bool:
-        assert cube.bits.shape[0] == len(cube.zeros) == len(cube.labels)
-        filled = cube.copy()
-        ones = np.unpackbits(filled.bits.view(np.uint8), axis=1).sum(axis=1)
-        return np.array_equal(filled.geometry.rows - ones, filled.zeros)
-
-    assert all(while_others_work([is_whole, cube.fill], [feeding(cube, growing(100, 2000))]))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -367,40 +326,6 @@ def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
         assert len({id(each) for each in got}) == len(made) == 1
 
 
-@pytest.mark.slow
-def test_parts_that_appear_do_not_disturb_who_reads_the_others() -> None:
-    sketch = sh.Sketch(lambda _: sh.Exact(device="cpu"))
-
-    def write() -> None:
-        for number in range(200):
-            sketch.part(sh.Part(4, "inner", f"way {number}")).update(*HOSTS)
-
-    def read() -> int:
-        assert sketch.memory >= 0
-        assert len(sketch.super_hosts(1)) <= len([*sketch.parts.items()]) <= len([*sketch]) <= 200
-        return len(sketch.kinds)
-
-    seen = while_others_work([read, read], [write])
-    assert seen[-1] == 200
-
-
-def test_two_threads_may_save_to_one_file(tmp_path: Path) -> None:
-    given = batches(2, 200)
-    detectors = []
-    for columns in given:
-        detectors.append(make("cube", device="cpu"))
-        detectors[-1].update(*columns)
-
-    def save(detector: Detector) -> None:
-        for _ in range(10):
-            detector.save(tmp_path / "a.cube")
-            ((_, stored),) = sh.load(tmp_path / "a.cube")
-            assert content(stored) in [content(each) for each in detectors]
-
-    together(*[lambda each=each: save(each) for each in detectors * 2])
-    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
-
-
 # Every public method takes the lock
 
 HOSTS = np.full(3, 10 << 24 | 7, np.uint32), np.arange(3, dtype=np.uint32)
@@ -491,18 +416,6 @@ def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
     assert not takes_lock(detector, "peek", tmp_path)
     assert not takes_lock(detector, "rows", tmp_path)
     assert takes_lock(detector, "memory", tmp_path)
-
-
-def test_merging_takes_the_lock_of_the_other_too() -> None:
-    for name in DETECTORS:
-        one, two = make(name, device="cpu"), make(name, device="cpu")
-        two.lock = Trap()  # type: ignore[assignment]
-        with pytest.raises(Taken):
-            one.merge(two)
-    a, b = bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)
-    b.lock = Trap()
-    with pytest.raises(Taken):
-        a.merge(b)
 
 
 class Noted:
@@ -629,15 +542,6 @@ def test_a_scan_may_be_stopped_by_any_thread(capture: Path) -> None:
 
 
 # The pool
-
-
-def test_any_thread_may_use_the_pool() -> None:
-    def square(number: int) -> int:
-        return number * number
-
-    calls = [(number,) for number in range(50)]
-    got = together(*[lambda: device.run_parallel(square, calls, 2)] * 8)
-    assert got == [[number * number for number in range(50)]] * 8
 
 
 def test_the_pool_may_be_used_by_its_own_threads() -> None:

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from docs.shellpage import answered, has_commands, rewritten, sections, unrun
 from places import DOCS, ROOT
-from superhosts.cli.config import check_config
+from superhosts.cli.config import config_check
 from superhosts.cli.usage.setup import ConfigCheck
 
 pytestmark = pytest.mark.slow
@@ -77,4 +77,4 @@ def test_blocks_of_toml_and_json_are_what_they_say(page: Path, tmp_path: Path) -
             assert tomllib.loads(token.content)
             path = tmp_path / f"{number}.toml"
             path.write_text(token.content)
-            check_config(ConfigCheck(file=path))
+            config_check(ConfigCheck(file=path))

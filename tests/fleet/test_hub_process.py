@@ -20,7 +20,7 @@ import pytest
 
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
-from superhosts.cli._signals import ended_by_signals, sighup_held
+from superhosts.cli._signals import Interruption, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
 from superhosts.errors import OutputError
@@ -143,7 +143,7 @@ def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pyt
         with sighup_held():
             signal.raise_signal(signal.SIGHUP)
             for expected in ([1], [1]):  # once
-                with ended_by_signals(lambda: None, lambda: reloads.append(1)):
+                with Interruption(lambda: None, lambda: reloads.append(1)):
                     assert reloads == expected
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:

@@ -7,11 +7,16 @@ import subprocess
 import pytest
 
 import warming
+from places import TESTS
 from superhosts.jit.compilation import MODE, NEVER
 
 
+def test_the_files_of_the_warm_up_exist() -> None:
+    assert [name for names in warming.SHARES.values() for name in names if not (TESTS / name).exists()] == []
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("share", ["inputs", "detectors"])
+@pytest.mark.parametrize("share", ["captures", "tables", "detectors"])
 def test_a_second_process_compiles_nothing(share: str) -> None:
     for mode in ("kept", NEVER):
         with warming.start(share, environment={MODE: mode}, stdout=subprocess.PIPE) as process:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,6 @@ class NeededEvidence:
         self.waiting: list[str] = []  # rules that cannot open an alert, because evidence is missing
 
     def note(self, has_evidence: bool) -> None:
-        """Take note of a window that was reported."""
         rules = [] if has_evidence else [rule.name for rule in self._policy().rules if rule.patterns]
         if rules and rules != self.waiting:
             named = ", ".join(rules)
@@ -126,7 +125,6 @@ def tell_rules(policy: Policy) -> None:
 
 
 def wants_alerts(options: AlertOptions) -> bool:
-    """Return True if alerts are asked for."""
     return options.alerts is not None or bool(options.alert_to)
 
 
@@ -212,11 +210,5 @@ def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], No
     return reload
 
 
-def changed(before: Any, now: Any) -> Iterator[str]:
-    """Yield the names of the options that differ."""
-    for each in fields(before):
-        old, new = getattr(before, each.name), getattr(now, each.name)
-        if is_dataclass(old):
-            yield from changed(old, new)
-        elif old != new:
-            yield each.name
+def changed(before: Any, now: Any) -> list[str]:
+    return [each.name for each in fields(before) if getattr(before, each.name) != getattr(now, each.name)]

@@ -16,7 +16,6 @@ from typing import Any
 
 import typer
 
-from superhosts.cli._options import HUB_STATE
 from superhosts.sources.tables.mapping import ROLES
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES
 
@@ -73,7 +72,6 @@ def _names_in(help: str) -> list[str]:
 
 
 def _sites_of_sketches(ctx: typer.Context) -> list[str]:
-    """Return the sites of the sketches that the command line names."""
     from superhosts.cli._sketches import find_sketches
     from superhosts.sketch.files import saved_sketch
 
@@ -84,7 +82,7 @@ def _sites_of_sketches(ctx: typer.Context) -> list[str]:
 
 
 def _enrolled_sites(ctx: typer.Context) -> list[str]:
-    """Return the sites that are enrolled at a hub."""
+    from superhosts.cli._options import HUB_STATE
     from superhosts.cli.site import BROKER
     from superhosts.fleet.nats.enrolment import read_sites
 

@@ -54,7 +54,6 @@ class Config:
         return found | {_key(name): (f"{command}.{name}", value) for name, value in own.items()}
 
     def wrong(self, place: str, problem: str) -> UsageError:
-        """Return the error for a key."""
         return UsageError(f"{self.path}: {place}: {problem}")
 
 

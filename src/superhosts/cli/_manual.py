@@ -87,7 +87,6 @@ def _title(page: str, text: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield a text in paragraphs; indented lines, such as examples, stay as they are."""
     for paragraph in text.split("\n\n"):
         words, examples = _words_and_examples(paragraph)
         yield ".PP"
@@ -106,7 +105,6 @@ def _words_and_examples(paragraph: str) -> tuple[str, list[str]]:
 
 
 def _parameter(parameter: Any) -> Iterator[str]:
-    """Yield an option or argument with its help and its default."""
     yield ".TP"
     if parameter.param_type_name == "argument":
         yield f"\\fI{_escaped(name_of(parameter))}\\fR"
@@ -227,7 +225,6 @@ def _command(words: str, command: Any) -> str:
 
 
 def _paragraph(text: str) -> Iterator[str]:
-    """Yield a paragraph of the help; indented lines, such as examples, are a block of code."""
     words, examples = _words_and_examples(text)
     yield _prose(words)
     if examples:
@@ -269,7 +266,6 @@ def _keys(parameters: list[Any]) -> Iterator[str]:
 
 
 def _value(default: str) -> str:
-    """Return a default as code, unless it is a sentence."""
     return default if not default or " " in default else f"`{default}`"
 
 

@@ -25,8 +25,6 @@ from superhosts.sources.files import match_pattern
 
 
 class SketchFacts:
-    """What a figure of sketches depends on, gathered sketch by sketch."""
-
     def __init__(self) -> None:
         self._windows: set[object] = set()
         self._keys: set[str] = set()
@@ -34,7 +32,6 @@ class SketchFacts:
         self._flows = 0.0  # of the fullest part of a sketch
 
     def add(self, sketch: Sketch) -> None:
-        """Take note of one sketch."""
         self._windows.add(sketch.window)
         for detector in sketch.parts.values():
             if detector.kind.key is not None:
@@ -52,8 +49,13 @@ class SketchFacts:
         return Note(caption(*first, seen, memory, key_words(self._keys)), command_line(sys.argv))
 
 
+def say_each(drawn: Iterable[Path]) -> None:
+    """Name the figures that were written."""
+    for path in drawn:
+        say(str(path))
+
+
 def selected(selection: Selection) -> str:
-    """Say which hosts are drawn."""
     least = "" if selection.threshold is None else f"θ = {selection.threshold:,g}"
     most = "" if selection.top is None else f"top {selection.top}"
     return ", ".join(filter(None, (most, least)))

@@ -82,7 +82,6 @@ def _role(thread: str) -> str:
 
 
 def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
-    """Return the cells after the columns of the threads."""
     cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
     rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
     share = "" if name == WAITING else f"{profile.share(name):.0%}"
@@ -128,15 +127,12 @@ EXPORT_LOSSES = {
 
 @dataclass(frozen=True)
 class RunTotals:
-    """The totals of a run that has ended."""
-
     counters: Counters
     seconds: float
     windows: int
     window_text: str  # the windows for people: "3 windows of 5m"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of the file that --counters names."""
         counters = self.counters
         return {
             "packets": counters.packets,
@@ -181,7 +177,6 @@ def tell_end(totals: RunTotals, *, quiet: bool) -> None:
 
 
 def _summary(counters: Counters, text: str) -> Notice:
-    """Return the line about all that was read."""
     return Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops)
 
 
@@ -315,7 +310,6 @@ class CountersOutput:
 
     @property
     def takes_standard_output(self) -> bool:
-        """True if counters go to standard output, which then has nothing else."""
         return self._target == STANDARD_OUTPUT
 
     def write(self, totals: RunTotals) -> None:

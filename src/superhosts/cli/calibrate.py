@@ -31,7 +31,6 @@ from superhosts.sources.open import open_inputs
 
 
 def calibrate(options: Calibrate) -> None:
-    """Run cubes of several sizes and the exact detector over the same traffic, and print how they compare."""
     prepare_file(options.plot)
     errors: list[SuperhostsError] = []
 
@@ -39,13 +38,13 @@ def calibrate(options: Calibrate) -> None:
         errors.append(problem)
         say(f"superhosts: {problem}")
 
-    settings = make_settings(options.traffic, options, key=given_key(options.key_file))
+    settings = make_settings(options, key=given_key(options.key_file))
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
     exact = {} if settings.exact is None else {"exact": settings.exact}
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
-    sources = open_inputs(options.inputs, on_error, tables=options.traffic.tables.read())
+    sources = open_inputs(options.inputs, on_error, tables=options.tables)
     run = panels.run(sources, on_error=on_error, on_progress=progress.step)
     with progress.of(run):
         result = judge(

@@ -44,8 +44,7 @@ RULE = """
 """
 
 
-def init_config(options: ConfigInit) -> None:
-    """Write a file with every option, commented out."""
+def config_init(options: ConfigInit) -> None:
     text = "".join([HEAD, *_table(""), *(line for name in COMMANDS for line in _table(name)), RULE])
     if str(options.file) == "-":
         sys.stdout.write(text)
@@ -57,8 +56,7 @@ def init_config(options: ConfigInit) -> None:
     say(f"{options.file}: written; check it with superhosts config check {options.file}")
 
 
-def check_config(options: ConfigCheck) -> None:
-    """Check all of a file."""
+def config_check(options: ConfigCheck) -> None:
     config = read_config(options.file)
     commands = {name: _loaded(name) for name in COMMANDS}
     check_common(config, (each for command in commands.values() for each in command.params))
@@ -90,8 +88,7 @@ def _check_together(config: Config, name: str) -> None:
         raise config.wrong(f"[{name}]", str(error)) from None
 
 
-def show_config(options: ConfigShow) -> None:
-    """Show the values of a command and their sources."""
+def config_show(options: ConfigShow) -> None:
     if options.command not in COMMANDS:
         raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")
     config, command = read_config(options.file), _loaded(options.command)
@@ -114,7 +111,6 @@ def show_config(options: ConfigShow) -> None:
 
 
 def _loaded(name: str) -> Any:
-    """Return a command with its options."""
     return LazyCommand(name, cli.COMMANDS[name]).load()
 
 
@@ -139,7 +135,6 @@ def _context(command: Any, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a value as TOML has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -213,7 +213,6 @@ def _describe(driver: Any, number: int) -> str:
 
 
 def _ask(call: Any, *arguments: int) -> int:
-    """Call a function of the driver that returns one number."""
     import ctypes
 
     answer = ctypes.c_int(0)
@@ -289,7 +288,6 @@ def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
 
 
 def same_content(left: Cube, right: Cube) -> bool:
-    """Return True if two cubes hold the same bits and find the same hosts."""
     import numpy as np
 
     mine, others = left.arrays(), right.arrays()
@@ -339,15 +337,12 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 
 
 class Check(NamedTuple):
-    """The result of one check."""
-
     name: str
     state: str
     text: str
 
 
 def doctor(options: Doctor) -> None:
-    """Print the result of every check; an error names those that found a problem."""
     checks = []
     for check in _examine():
         checks.append(check)

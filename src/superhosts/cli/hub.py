@@ -24,7 +24,7 @@ from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._link import connect_to, find_place, make_sender, sending
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._settings import make_settings, output_options
-from superhosts.cli._signals import ended_by_signals, set_safely
+from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import Hub as HubOptions
 from superhosts.cli.web import Dashboard
@@ -66,8 +66,6 @@ NO_RULES = Policy(())
 
 
 class Plan(NamedTuple):
-    """The checked options of a hub, and what was made from them."""
-
     outputs: OutputOptions
     traffic: Settings  # that the sketches of the edges must have
     settings: HubSettings
@@ -78,10 +76,9 @@ class Plan(NamedTuple):
 
 @log_in_background()
 def hub(options: HubOptions) -> None:
-    """Merge and report until a signal ends it."""
     plan = make_plan(options)
-    show_tracebacks(options.service.verbose)
-    monitor, dashboard = Monitor("hub", options.service.metrics), Dashboard(options.dashboard)
+    show_tracebacks(options.verbose)
+    monitor, dashboard = Monitor("hub", options.metrics), Dashboard(options)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
@@ -90,15 +87,15 @@ def hub(options: HubOptions) -> None:
         intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
         upstream = _upstream_spool(options, plan)
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
-        parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
+        parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
-        desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery)
+        desk = open_desk(options, plan.policy, plan.outputs.delivery)
         if desk is not None:
             outputs.add(desk)
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
-            parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
+            parts.enter_context(sending(make_sender(options.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
         if plan.outputs.addresses:
             extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
@@ -120,7 +117,8 @@ def hub(options: HubOptions) -> None:
             **extra,
         )
         reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
-        dashboard.show_hub(monitor, options, outputs, merging, roster)
+        title = "hub" if options.site == "hub" else f"hub {options.site}"
+        dashboard.show(monitor, options, title, outputs, lambda: merging.settings, options.archive, roster)
         readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
@@ -152,16 +150,16 @@ def _say_end(merging: Hub, intake: Intake) -> None:
 
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
-    outputs = output_options(options.results, site=options.site, state=options.state)
+    outputs = output_options(options, site=options.site, state=options.state)
     traffic = hub_settings(options)
     upward = _connect_upward(options)
-    traffic = replace(traffic, key=fleet_key(options.cube.key_file))
+    traffic = replace(traffic, key=fleet_key(options.key_file))
     policy = _policy(options)
     settings = HubSettings(
         selection=_selection(options, policy, traffic),
         sites=hub_sites(options),
-        grace=parse_seconds(options.windows.grace),
-        late=parse_seconds(options.windows.late),
+        grace=parse_seconds(options.grace),
+        late=parse_seconds(options.late),
         grid=hub_grid(options),
         key=traffic.key,
     )
@@ -170,46 +168,42 @@ def make_plan(options: HubOptions) -> Plan:
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
     """Return which hosts are reported: those that the rules of alerts need, if nothing else is asked for."""
-    if options.results.alerting.alerts is None:
+    if options.alerts is None:
         return traffic.selection
-    if options.wanted.threshold is None and options.wanted.top is None:
+    if options.threshold is None and options.top is None:
         return Selection(max(1.0, math.floor(policy.least)))
     check_threshold(policy, traffic.selection)
     return traffic.selection
 
 
 def _policy(options: HubOptions) -> Policy:
-    """Return the rules and lists of alerts, as their files are now."""
-    return policy_of(options.results.alerting, options.service.config, threshold=options.wanted.threshold)
+    return policy_of(options, options.config, threshold=options.threshold)
 
 
 def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:
-    wanted = options.archive
-    if wanted.archive is None:
+    if options.archive is None:
         return None
     return Archive(
-        wanted.archive,
-        keep=parse_seconds(wanted.keep),
+        options.archive,
+        keep=parse_seconds(options.keep),
         site=options.site,
-        with_sites=wanted.archive_sites,
+        with_sites=options.archive_sites,
         key=traffic.key,
         say=tell,
     )
 
 
 def _connect_upward(options: HubOptions) -> NatsOptions | None:
-    way = options.upstream
-    if way.up is None:
+    if options.up is None:
         return None
-    link = LinkOptions(nkey=way.up_nkey, tls_ca=way.up_ca, tls_cert=way.up_cert, tls_key=way.up_key)
-    return connect_to(way.up, link, up=True)
+    link = LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
+    return connect_to(options.up, link, up=True)
 
 
 def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
-    """Return the spool of unions for the upstream hub; None without one."""
-    if options.upstream.to is None and plan.upward is None:
+    if options.to is None and plan.upward is None:
         return None
-    return Spool(options.state / "up", options.site, cap=parse_size(options.upstream.spool_cap), say=tell)
+    return Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
 
 
 def _open_receiver(
@@ -217,8 +211,8 @@ def _open_receiver(
 ) -> tuple[LinkReceiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
-    if options.way_in.from_folder is not None:
-        place = find_place(options.way_in.from_folder, "--from")
+    if options.from_folder is not None:
+        place = find_place(options.from_folder, "--from")
         return FileReceiver(place, tell, largest=largest, quotas=_quotas(options, roster)), {}
     from superhosts.cli._nats import open_receiver
 
@@ -226,8 +220,7 @@ def _open_receiver(
 
 
 def _quotas(options: HubOptions, roster: Roster) -> Quotas:
-    """Return the quotas of sites, which count in the roster."""
-    quota = Quota(parse_size(options.way_in.quota_bytes), parse_count(options.way_in.quota_sketches))
+    quota = Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches))
     return Quotas(quota, roster=roster, say=tell)
 
 
@@ -259,17 +252,15 @@ def _waits(options: HubOptions, plan: Plan) -> str:
     if traffic.slides:
         most = counted(traffic.panes + 3, "sketch", "sketches")
         tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
-    return f"waits for {sites}, at most {options.windows.grace} after a window's first sketch"
+    return f"waits for {sites}, at most {options.grace} after a window's first sketch"
 
 
 def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
-    """Return the function that takes over what has changed in the options."""
-
     def take(options: HubOptions) -> None:
         policy = _policy(options)
-        selection = _selection(options, policy, check_settings(make_settings(options.cube, options.wanted)))
-        outputs = output_options(options.results, site=options.site, state=options.state)
-        parts.exchange(outputs, options.results.alerting.alert_to, policy)
+        selection = _selection(options, policy, check_settings(make_settings(options, site="")))
+        outputs = output_options(options, site=options.site, state=options.state)
+        parts.exchange(outputs, options.alert_to, policy)
         merging.settings = replace(merging.settings, selection=selection)
 
     return take
@@ -278,8 +269,6 @@ def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
 def _reporter(
     plan: Plan, outputs: Destinations, selection: Callable[[], Selection], needed: NeededEvidence
 ) -> Callable[[HubReport], None]:
-    """Return the function that writes the report of a window to all destinations."""
-
     def report(result: HubReport) -> None:
         titled = with_title(result, selection())
         outputs.write(titled)
@@ -291,7 +280,6 @@ def _reporter(
 
 
 def _window_notice(report: HubReport) -> Notice:
-    """Return the line about a window that was reported."""
     level = WARNING if report.missing or report.refused else INFO
     window = None if report.window is None else window_name(report.window)
     who = {"sites": report.sites, "missing": report.missing, "refused": report.refused}

@@ -20,14 +20,14 @@ def merge(options: Merge) -> None:
     if str(output) == "-":
         raise UsageError("--output -: a sketch needs a file; results can go to standard output, with superhosts hosts")
     replaceable(output)  # checked before the work
-    key = given_key(options.sketches.key_file)
+    key = given_key(options.key_file)
     errors: list[SuperhostsError] = []
-    paths = find_sketches(options.sketches.files, errors)
+    paths = find_sketches(options.files, errors)
     whole = Sketch()
     with Progress("sketches") as progress:
         for path in progress.over(paths):
             try:
-                merge_named(whole, path, key, options.sketches.memory_total)
+                merge_named(whole, path, key, options.memory_total)
             except (InputError, MergeError) as error:
                 errors.append(error)
                 say(f"superhosts: {error}")

@@ -22,7 +22,6 @@ FLEET_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")  # par
 
 
 def is_name(text: str) -> bool:
-    """Return True if a sketch may name this site: short, printable, and without quotes and backslashes."""
     return text.isprintable() and not set(text) & set('"\\') and 1 <= len(text.encode()) <= MAX_NAME
 
 

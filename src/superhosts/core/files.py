@@ -131,7 +131,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Rename a file that has already been synced, and sync the new name."""
     source.replace(target)
     sync_folder(target.parent)
 
@@ -159,7 +158,6 @@ def hold_folder(folder: Path) -> IO[str]:
 
 
 def _open_lock(path: Path) -> IO[str]:
-    """Open a lock file. If a FIFO has its name, fail instead of blocking."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     file = os.fdopen(handle, "w")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -169,14 +167,12 @@ def _open_lock(path: Path) -> IO[str]:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Remove the permissions of other users from a folder, if this user owns it."""
     found = folder.stat()
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
 
 
 def make_private(path: Path) -> None:
-    """Let only its owner read a file. Does nothing on mounts without permissions."""
     with contextlib.suppress(PermissionError, NotImplementedError):
         path.chmod(0o600)
 
@@ -190,7 +186,6 @@ def is_plain_folder(path: Path) -> bool:
 
 
 def is_plain(path: Path) -> bool:
-    """Return True if a path is a plain file: no folder, no link, and nothing on which open() could block."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -198,7 +193,6 @@ def is_plain(path: Path) -> bool:
 
 
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
-    """Copy a plain file and sync the copy. The source may be in a folder where other users can write."""
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -210,7 +204,6 @@ def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, and sync their names to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -274,7 +267,6 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically and durably. Only its owner can read it, regardless of the umask."""
     _write_lines(path, text.splitlines(), durable=True)
 
 

@@ -45,8 +45,6 @@ Recognises = Callable[[bytes], bool]
 
 
 class Kind(NamedTuple):
-    """A kind of file: what people call it, its first bytes or a test of them, and what to do with it."""
-
     name: str
     starts: tuple[bytes, ...] | Recognises
     way: str = ""
@@ -86,7 +84,6 @@ def _looks(kind: Kind, file: str, compression: str) -> str:
 
 
 def not_a_sketch(head: bytes) -> str:
-    """Say what a file is instead of a .cube file, by its first bytes; of a capture, which command reads it."""
     kind, text = _kind_of(head), "not a .cube file: "
     if not head:
         return f"{text}it is empty"

@@ -28,7 +28,6 @@ class HostColumn(NamedTuple):
 
 
 def peers_text(row: Row) -> str:
-    """Write the peers of a row, or of a site in it: 1,024, or ≥ 900 if the host is saturated."""
     return at_least(row["peers"], row["peers_low"])
 
 
@@ -39,7 +38,6 @@ def is_exact(row: Row) -> bool:
 
 
 def interval_text(row: Row) -> str:
-    """Write the interval of a row. An exact number has none, and neither has a saturated host."""
     if is_exact(row):
         return "exact"
     low, high = row["peers_low"], row["peers_high"]
@@ -47,7 +45,6 @@ def interval_text(row: Row) -> str:
 
 
 def host_name(row: Row) -> str:
-    """Return how a host is called: by its operator, by DNS, or by whose network it is in; empty if nobody knows."""
     number, name = row.get("asn"), row.get("as_name") or ""
     network = f"AS{number} {name}".strip() if number else name
     return str(row.get("label") or row.get("name") or network or row.get("country") or "")
@@ -97,7 +94,6 @@ def _heading(title: str, total: int, window: Window | None) -> str:
 
 
 def _cells(rows: Sequence[Any]) -> tuple[list[HostColumn], list[list[str]]]:
-    """Return the columns of some super hosts, and their cells: host, peers, interval, and what tells parts apart."""
     varying = [name for name in ("side", "direction") if len({getattr(row, name) for row in rows}) > 1]
     columns = [HOST_COLUMNS[name] for name in ("host", "peers", "interval", *varying)]
     fields = ("host", "peers", "peers_low", "peers_high", "exact", *varying)

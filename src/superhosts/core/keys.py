@@ -144,7 +144,6 @@ def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | No
 
 
 def _find_own() -> ChosenKey | None:
-    """Return the user's own key; None if there is none. Raise UsageError if its file cannot be used."""
     path = own_path()
     if path is None or not os.path.lexists(path):
         return None
@@ -155,7 +154,6 @@ def _find_own() -> ChosenKey | None:
 
 
 def why_none_is_kept() -> str:
-    """Return why no key of the user's own can be made, without making one; empty if it seems possible."""
     path = own_path()
     if path is None:
         return NO_HOME
@@ -168,26 +166,21 @@ def why_none_is_kept() -> str:
 
 
 def _use_own() -> ChosenKey:
-    """Return the user's own key. Make it if there is none, or return a random one if that is impossible."""
     found, path = _find_own(), own_path()
     if found is not None:
         return found
     if path is None:
-        return _random_key(NO_HOME)
+        return ChosenKey(secrets.token_bytes(32), "", lost=NO_HOME)
     try:
         return ChosenKey(write_key(path), path, is_new=True)
     except FileExistsError as error:  # Another process was faster, or something else has the name of the folder.
-        return _find_own() or _random_key(f"{path.parent}: {error.strerror}")
+        found, why = _find_own(), f"{path.parent}: {error.strerror}"
     except OSError as error:
-        return _random_key(f"{error.filename or path}: {error.strerror or error}")
-
-
-def _random_key(why: str) -> ChosenKey:
-    return ChosenKey(secrets.token_bytes(32), "", lost=why)
+        why = f"{error.filename or path}: {error.strerror or error}"
+    return found or ChosenKey(secrets.token_bytes(32), "", lost=why)
 
 
 def _read(path: Path, place: str) -> bytes:
-    """Return the secret in a file, without the newline at its end. Errors name `place`."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

@@ -46,8 +46,6 @@ class Allowed(NamedTuple):
 
 @dataclass(frozen=True)
 class Lens:
-    """Which packets count by protocol and port, and where ports are part of hosts and peers."""
-
     protocols: frozenset[int] | None = None  # None: all
     ports: frozenset[int] | None = None  # of either end; None: all
     counts: str = "hosts"  # what peers are: hosts, ports or host-ports

@@ -36,7 +36,6 @@ class Notice(str):
 
 
 def as_warning(text: str) -> Notice:
-    """Return a text as a warning; a notice keeps its event."""
     return text.after("warning: ") if isinstance(text, Notice) else Notice(f"warning: {text}", "warning", WARNING)
 
 
@@ -45,7 +44,6 @@ def text_line(text: str) -> str:
 
 
 def json_line(text: str, now: datetime | None = None) -> str:
-    """Return the same as one line of JSON, with the time and what happened."""
     notice = text if isinstance(text, Notice) else Notice(text, "notice")
     message = printable(text.removeprefix("superhosts: ").removeprefix("warning: "), most=LONGEST)
     time = (now or datetime.now(UTC)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -338,7 +338,6 @@ def shown_hash(number: int) -> str:
 
 
 def _whole_key(host: Any) -> int:
-    """Return the two's complement of an integer key, which may be given as text."""
     if isinstance(host, str) and re.fullmatch("[+-]?[0-9]{1,20}", host, re.ASCII):
         host = int(host)
     if isinstance(host, bool) or not isinstance(host, int | np.integer):
@@ -349,7 +348,6 @@ def _whole_key(host: Any) -> int:
 
 
 def _unmapped(network: Network) -> Network:
-    """Return the IPv4 prefix of an IPv4-mapped IPv6 prefix, others as they are."""
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     return (
         network if mapped is None or network.prefixlen < 96 else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
@@ -370,13 +368,11 @@ def without_port(host: str) -> str:
 
 
 def format_for(key_bits: int) -> HostFormat:
-    """Return the default format of hosts of 32 bits (IPv4), 64 bits (IPv6 /64) or 128 bits (IPv6)."""
     check_width(key_bits)
     return HostFormat(4, 32) if key_bits == 32 else HostFormat(6, key_bits)
 
 
 def check_width(key_bits: int, name: str = "key_bits=") -> None:
-    """Raise GeometryError, which names the argument or option, if hosts cannot have this number of bits."""
     if key_bits not in (32, 64, 128):
         raise GeometryError(f"{name}{key_bits}: must be 32, 64 or 128")
 
@@ -389,14 +385,12 @@ def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
 
 
 def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
-    """Return addresses given as rows (high word, low word) as a column of this width."""
     if key_bits == 128:
         return words
     return words[:, 1].astype(np.uint32) if key_bits == 32 else words[:, 1].copy()
 
 
 def as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return addresses of any width as rows (high word, low word)."""
     if column.ndim == 2:
         return column
     words = np.zeros((len(column), 2), np.uint64)

@@ -230,7 +230,6 @@ def timed(
 
 @contextmanager
 def timing() -> Iterator[Stopwatch]:
-    """Measure all threads of this process while the context is open. An inner context replaces an outer one."""
     global _running
     before, _running = _running, Stopwatch()
     try:

@@ -87,7 +87,6 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
 
 
 def plain_host(host: Any) -> Any:
-    """Return a host as rows hold it: text, or an integer if hosts are plain integers."""
     return host if isinstance(host, int) else str(host)
 
 
@@ -429,7 +428,6 @@ class SuperHosts:
         return pa.table(dict(zip(COLUMNS, values, strict=True)))
 
     def _arrow_hosts(self, pa: Any) -> Any:
-        """Return the hosts as text, or as integers if all are plain integers."""
         formats = [origin.format for origin in self._origins]
         if self.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
             data, offsets = _ipv4_texts(self.hosts)
@@ -471,7 +469,6 @@ def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> list[Origin]:
-    """Return origins whose formats know the names of the hosts of all results."""
     every = [origin for each in results for origin in each._origins]
     return [
         origin._replace(format=origin.format.united([other.format for other in every if other == origin]))

@@ -49,7 +49,6 @@ def short_count(number: float, digits: int = 6) -> str:
 
 
 def short_rate(number: float) -> str:
-    """Return a rate, whose unit stands behind it: 950, 12 k, 2.5 M."""
     if number >= 1e6:
         return f"{number / 1e6:,.1f} M"
     return f"{number / 1e3:.0f} k" if number >= 1e4 else f"{number:,.0f}"
@@ -79,12 +78,10 @@ def option(name: str) -> str:
 
 
 def named(name: str) -> str:
-    """Return it as it stands before a colon: --ipv6-prefix in a shell, ipv6_prefix in Python."""
     return option(name).removesuffix("=")
 
 
 def either(shell: str, python: str) -> str:
-    """Return the words for somebody who typed a command, or those for a caller in Python."""
     return shell if _commands else python
 
 

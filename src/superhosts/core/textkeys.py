@@ -154,7 +154,6 @@ def in_a_row(data: Bytes, sizes: NDArray[Any]) -> TextColumn:
 
 
 def number_in(text: str) -> int | None:
-    """Return the hash that a text shows in place of a name; None if the text is a name."""
     match = _STAND_IN.fullmatch(text)
     return int(match[1], 16) if match else None
 
@@ -182,7 +181,6 @@ def beginning_of(shown: str) -> str:
 
 
 def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
-    """Mark the texts in which `number_in` may find a hash, and perhaps some others."""
     long_enough = text.ends - text.starts >= _SUFFIX
     if not long_enough.any():
         return long_enough
@@ -190,7 +188,6 @@ def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
 
 
 def bound(format: HostFormat, key: TextKey) -> HostFormat:
-    """Return a format that can hash names, if hosts are text."""
     return TextFormat(key) if format == TEXT else format
 
 

@@ -45,7 +45,6 @@ def shown_time(nanoseconds: int) -> str:
 
 
 def shown_row_time(text: str) -> str:
-    """Format the time of a row (ISO 8601 in UTC) for people."""
     if not shows_local():
         return text
     try:
@@ -80,7 +79,6 @@ def _moment(seconds: int, *, local: bool) -> datetime:
 
 
 def compact_time(nanoseconds: int) -> str:
-    """Format a time for a file name: 20261114T120000Z."""
     return iso_time(nanoseconds).replace("-", "").replace(":", "")
 
 

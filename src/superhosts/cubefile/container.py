@@ -151,7 +151,6 @@ class CodedBlock(NamedTuple):
             _or_gaps(self.data, into)
 
     def merge_or(self, into: NDArray[np.uint64]) -> None:
-        """OR the block into `into`. Gaps access only the words with set bits."""
         (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
 
     def merge_max(self, into: NDArray[np.uint64]) -> None:
@@ -161,7 +160,6 @@ class CodedBlock(NamedTuple):
 
 
 def encode(items: NDArray[Any]) -> CodedBlock:
-    """Encode a block of an array as gaps if that takes at most half its size, else as byte planes."""
     if items.dtype == np.uint64:
         out = np.empty(items.nbytes // 2, np.uint8)
         used = _encode_gaps(items, out)
@@ -187,7 +185,6 @@ def name_of(file: File) -> str:
 
 @contextmanager
 def opened(file: File) -> Iterator[IO[bytes]]:
-    """Yield a file to write to: an open one as it is, or a new one that replaces the path in the end."""
     if not isinstance(file, str | os.PathLike):
         try:
             yield file
@@ -210,8 +207,6 @@ _ARRAYS = sequence(
 
 
 class Place(NamedTuple):
-    """The position of a block in the file and in its array."""
-
     offset: int  # in the file
     start: int  # first item
     stop: int  # one past the last item
@@ -306,7 +301,6 @@ def _is_special(path: str | Path) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """Return True if a file ends with the digest of everything before it."""
     left = path.stat().st_size - DIGEST
     digest = hashlib.blake2b(digest_size=DIGEST)
     with path.open("rb") as file:
@@ -410,7 +404,6 @@ class CubeReader:
         return header
 
     def _verify_digest(self) -> bytes:
-        """Verify the digest of the whole file in one pass, and return the text of the header."""
         digest = hashlib.blake2b(digest_size=DIGEST)
         text = bytearray()
         offset = 0

@@ -86,14 +86,12 @@ def array_name(number: int, name: str) -> str:
 
 
 def compose_header(parts: Iterable[WrittenPart], notes: Notes = NO_NOTES) -> dict[str, Any]:
-    """Return the header of a file, without the list of its arrays."""
     return {"parts": [{**written.part.fields, **written.fields} for written in parts], **notes.fields}
 
 
 def write_parts(
     file: File, header: dict[str, Any], parts: Iterable[WrittenPart], others: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a .cube file with this header, the arrays of the parts, and others by their names."""
     arrays = {
         array_name(number, name): array for number, part in enumerate(parts) for name, array in part.arrays.items()
     }
@@ -174,7 +172,6 @@ _LATER_NOTES: dict[str, Check] = {"unlisted": one_of(True), "partial": one_of(Tr
 
 
 def part_fields(fields: Mapping[str, Check]) -> Check:
-    """Return the check of a part whose detector has these fields in addition to those of all parts."""
     return record({**_PART, "format": host_format, **fields}, _LATER)
 
 

@@ -117,10 +117,7 @@ def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry. Raise UsageError if another argument contradicts it.
-
-    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
-    """
+    """Return a checked geometry, which determines all sizes. Raise UsageError if another argument contradicts it."""
     checked: Sized = geometry.check()
     for name, value in others.items():
         own = getattr(checked, name, None)
@@ -154,19 +151,6 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narro
         _check_bits(left.values, format, detector)
     whole = integers_of(left, right, format) if narrows else None
     return blocks_of(left, right, format) if whole is None else [whole]
-
-
-def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
-    """Return a column as hosts; raise UsageError if it, or a row, is not what a detector takes."""
-    if is_on_gpu(hosts):
-        column = _words(hosts, "hosts")
-    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
-        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
-    else:
-        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
-    if bits_of(column) != format.key_bits:
-        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
-    return column
 
 
 def _is_narrow(column: Any) -> bool:
@@ -232,7 +216,15 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
         return hosts.column
     if format.keys == "int64":
         return read_integers(hosts)
-    return as_hosts(hosts, format)
+    if is_on_gpu(hosts):
+        column = _words(hosts, "hosts")
+    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
+        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
+    else:
+        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
+    if bits_of(column) != format.key_bits:
+        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
+    return column
 
 
 # Generic keys: `keys` says what hosts are, "int64" or "text". Peers are integers or text in both cases, whatever hosts
@@ -316,7 +308,10 @@ def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
     hashes = column.keys(format.key, 1)
-    given = hosts if isinstance(hosts, list | tuple) else _strings(text)
+    given = hosts
+    if not isinstance(hosts, list | tuple):
+        pieces = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+        given = [_decoded(text.data[a:b].tobytes()) for a, b in pieces]
     names: list[str | None] = [host if isinstance(host, str) else None for host in given]
     for row in np.flatnonzero(may_show_hash(text)):
         number = number_in(names[row] or "")
@@ -336,12 +331,6 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:  # It has lone surrogates.
         return False
     return True
-
-
-def _strings(text: TextColumn) -> list[str | None]:
-    """Return texts as strings, None where they are not UTF-8."""
-    pieces = [text.data[a:b].tobytes() for a, b in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
-    return [_decoded(piece) for piece in pieces]
 
 
 def _decoded(piece: bytes) -> str | None:
@@ -401,16 +390,13 @@ def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
         raise UsageError(
             f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
         )
-    for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
+    is_wide = kinds <= {int} and bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
+    for row, value in enumerate(values if not kinds <= {int} or is_wide else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
         if not -(1 << 63) <= value < 1 << 63:
             raise UsageError(f"{name}, row {row}: {value} does not fit: {INT64_RULE}")
     return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
-
-
-def _is_wide(values: Sequence[int]) -> bool:
-    return bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
 
 
 def _text_of(values: Sequence[Any]) -> TextColumn:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
@@ -56,9 +56,19 @@ from superhosts.detectors.arguments import (
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.detectors.kind import Kind, check_alike
 from superhosts.detectors.lock import holding, state_of
-from superhosts.detectors.stored import Place, Storable, build, check_hosts, describe, header_errors, memory_limit
+from superhosts.detectors.stored import (
+    Kind,
+    Place,
+    Read,
+    Storable,
+    build,
+    check_alike,
+    check_hosts,
+    describe,
+    header_errors,
+    memory_limit,
+)
 from superhosts.errors import MergeError, UsageError
 
 
@@ -278,10 +288,7 @@ class Detector(Storable, ABC):
             return self._with_names(self._estimate_many(column).in_original_order(), given)
 
     def _with_names(self, found: SuperHosts, given: Sequence[str | None] = ()) -> SuperHosts:
-        """Return a result with the detector's name, and with those of its hosts if these are text.
-
-        `given`: the names that the caller gave.
-        """
+        """Return a result with names: the detector's, those that the caller gave, and those of hosts that are text."""
         if self.format == TEXT:
             texts: Sequence[str | None] = given or [None] * len(found)
             if self._names is not None and None in texts:
@@ -403,10 +410,7 @@ class Detector(Storable, ABC):
 
     @classmethod
     def _class_in(cls, reader: CubeReader) -> type[Detector]:
-        """Return the class of the only part of a file, from which this one may be derived by the caller.
-
-        Raise UsageError if the file holds something else.
-        """
+        """Return the class of a file's only part, from which the caller's may derive. Raise UsageError."""
         parts = reader.header.get("parts")
         if isinstance(parts, list) and all(isinstance(fields, dict) and "detector" in fields for fields in parts):
             with header_errors(reader.name):
@@ -438,10 +442,7 @@ class Detector(Storable, ABC):
     # How a detector is described in a file, and restored. The caller holds the lock.
 
     def _written(self, part: Part) -> WrittenPart:
-        """Return the fields from which an empty detector like this can be built, and the arrays of a file.
-
-        The arrays are the detector's own if they are in main memory.
-        """
+        """Return the fields and arrays of a file. The arrays are the detector's own if they are in main memory."""
         sizes = {"key_bits": self.key_bits} if self.geometry is None else {"geometry": dict(self.geometry._asdict())}
         fields = {"detector": self.name, **sizes, "key": self.fingerprint, "format": self.format.fields}
         return WrittenPart(part, fields, self._file_arrays() | self._name_arrays())
@@ -464,11 +465,8 @@ class Detector(Storable, ABC):
         raise NotImplementedError
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
-        """Return the last words of the hosts that a file's arrays name; None if they name no host.
-
-        An array is read from the file when it is taken from `arrays`.
-        """
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that arrays of a file, `names`, tell; None if they tell none."""
         return None
 
     @classmethod

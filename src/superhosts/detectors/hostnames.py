@@ -325,10 +325,7 @@ def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) ->
 
 @compiled
 def admit(table: NameTable, pairs: tuple[Words, Words], text: TextColumn, first: int, cut: int, key: Key) -> int:
-    """Add the hosts of pairs whose rank is not above `cut`, from pair `first` on.
-
-    Return the number of pairs done: all of them, unless the table is full.
-    """
+    """Add hosts whose rank is not above `cut`, from pair `first` on; return where it ended, or the table is full."""
     hosts, peers = pairs
     hashes, ranks, slots = table.hashes, table.ranks, table.slots
     data, starts, ends = text

@@ -24,8 +24,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
-from superhosts.detectors.kind import Kind, check_alike
-from superhosts.detectors.stored import Stored
+from superhosts.detectors.stored import Kind, Stored, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say

@@ -345,10 +345,7 @@ def _read_trusted(path: Path, size: int = -1) -> bytes:
 
 
 def load_stamped(path: Path, stamp: bytes) -> bytes | None:
-    """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
-
-    So files of earlier versions, damaged ones, or those of other users do no harm.
-    """
+    """Return the content of a file that `save_stamped` wrote; None unless it has this stamp, is whole and trusted."""
     data = _read_trusted(path)
     payload = data[2 * DIGEST :]
     return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None

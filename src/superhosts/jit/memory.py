@@ -7,6 +7,7 @@ in version 2 (`memory.max`) or version 1 (`memory.limit_in_bytes`). The smallest
 from __future__ import annotations
 
 import os
+import re
 import resource
 from collections.abc import Iterator
 from functools import cache
@@ -53,10 +54,7 @@ def _group_limits(proc: Path) -> Iterator[int]:
 
 @cache
 def _limit_files(proc: Path) -> list[Path]:
-    """Return the limit files of the process's control groups, up to the root of each mounted hierarchy.
-
-    Only the paths are cached: limits may change while a process runs, its groups do not.
-    """
+    """Return the limit files of the process's control groups and their ancestors. Limits may change, paths do not."""
     groups = _groups(proc)
     found = []
     for kind, root, mount in _mounts(proc):
@@ -87,12 +85,8 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in _FILES:
             continue
         if kind[0] == "cgroup2" or "memory" in kind[2].split(","):
-            yield kind[0], fields[3], Path(_unescaped(fields[4]))
-
-
-def _unescaped(path: str) -> str:
-    """Decode a path from mountinfo, which writes whitespace and backslashes as octal escapes."""
-    return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+            path = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields[4])
+            yield kind[0], fields[3], Path(path)
 
 
 def _lines(file: Path) -> list[str]:

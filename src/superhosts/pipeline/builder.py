@@ -82,8 +82,6 @@ class WindowResult(SuperHosts):
 
 
 class _Monitored(NamedTuple):
-    """The monitored hosts of a sketch in some parts; others that a detector reports were never seen."""
-
     sketch: Sketch
     network: Network
     parts: Sequence[Part]
@@ -255,7 +253,6 @@ class WindowBuilder:
         return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
 
     def clear(self) -> None:
-        """Forget the windows that are open. Their packets stay counted."""
         self.count_gathered()
         self._open.clear()
 
@@ -299,7 +296,6 @@ class WindowBuilder:
     def _pairs(
         self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
     ) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batches, and count the packets that yield none."""
         parts = self._parts
         if conversations is not None:
             batches = [with_details(batch) for batch in batches]
@@ -349,5 +345,4 @@ def _gathered(threads: int) -> int:
 
 
 def gathered_memory(threads: int) -> int:
-    """Return the most bytes of the packets that are gathered, without the block that made them enough."""
     return _gathered(threads) * GATHERED_BYTES

@@ -242,7 +242,6 @@ class Conversations:
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
     def judge(self, batches: Sequence[PacketBatch]) -> int:
-        """Note in the details of packets whether they open or answer; return of how many that is not known."""
         not_known = 0
         for batch in batches:
             assert batch.details is not None
@@ -257,5 +256,4 @@ class Conversations:
 
     @property
     def is_crowded(self) -> bool:
-        """True if so many conversations were opened that many a new one is taken for an answer."""
         return self.fill > CROWDED

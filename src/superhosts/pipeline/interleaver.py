@@ -143,7 +143,6 @@ class Interleaver:
         return ahead
 
     def _read_early(self, following: Iterable[Start]) -> None:
-        """Read the inputs that follow before their turn, if it takes long to read them."""
         for _, number, source in following:
             if number not in self._early and source.one_thread and _is_file(source) and self._is_idle():
                 held = hold_warnings(source)

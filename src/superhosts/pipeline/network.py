@@ -394,7 +394,6 @@ class Network:
 
     @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
     def _find_pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> tuple[list[tuple[Part, PairBatch]], Counters]:
-        """Return the pairs of each part of the family, and how many packets yield none."""
         chosen = [part for part in parts if part.family == batch.family]
         tables = self.inner[batch.family], self.excluded[batch.family]
         result, counts = [], Counters()
@@ -454,11 +453,9 @@ class Network:
         return passes.astype(np.uint8)
 
     def _takes_one_word(self, part: Part) -> bool:
-        """Return True if the low word of a part's hosts is always zero."""
         return part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports
 
     def _port_room(self, family: int, packets: int) -> tuple[Addresses, Addresses]:
-        """Return columns for two pairs of each packet, and what is overwritten."""
         shape = (2 * packets + 1, 2) if family == 6 else 2 * packets + 1
         is_wide = family == 6 or self.lens.hosts_have_ports
         host, peer = is_wide, is_wide or self.lens.counts == "host-ports"
@@ -498,7 +495,6 @@ class Network:
         return tables_of_whole(SPECIAL_NETWORKS, self.host_bits)
 
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
-        """Return True for each host that contains only special addresses."""
         if self.host_bits[family] < (32 if family == 4 else 128):
             return np.asarray(inside(hosts, self._hosts_all_special[family]) == 1)
         flags = np.zeros(len(hosts), np.uint8)

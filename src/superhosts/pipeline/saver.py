@@ -33,8 +33,6 @@ def prepare_folder(folder: Path, site: str) -> None:
 
 
 class SketchSaver:
-    """Saves the sketches of windows, merged with what an earlier run saved of the same window and site."""
-
     def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None], *, quiet: bool = False) -> None:
         self._folder, self._settings, self._say, self._quiet = folder, settings, say, quiet
         self._older: set[Path] = set()  # files from an earlier run
@@ -72,7 +70,6 @@ def merged_into(path: Path) -> str:
 
 
 def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
-    """Merge what an earlier run saved; raises OutputError if that is impossible, or was made with other options."""
     reason: Exception
     ways = "move this file away, or save to another folder"
     try:

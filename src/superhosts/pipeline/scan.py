@@ -9,30 +9,33 @@ traffic stops or is slow, and empty windows are yielded, too, as a sign of life.
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
+
+import numpy as np
 
 from superhosts.core import defaults
-from superhosts.core.pairs import Window
+from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
 from superhosts.detectors.detector import Detector
-from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
+from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
-from superhosts.pipeline.secondpass import SecondPass
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
-from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows
+from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
 from superhosts.sources.open import open_inputs
 from superhosts.sources.readers import Clock, Following, Step
@@ -130,6 +133,79 @@ class Results:
         """End the run and its readers, once no thread waits for a window."""
         with self._lock:
             self._results.close()
+
+
+_COLUMNS = ("src", "dst", "time", "details")
+
+
+class SecondPass:
+    """Collects whole windows, those in `wanted`, from inputs in any order.
+
+    Packets that were far out of order cannot be added to a window that has closed, because its sketch was yielded. So
+    after all files were read, they are read again for those windows alone. The packets of these windows wait in memory
+    and, beyond a limit, in a temporary file, until each window is built whole. The work stays linear: two readings, and
+    each packet is written at most once.
+    """
+
+    def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
+        self._length = length
+        self._wanted = np.asarray(sorted(wanted), np.int64)
+        self._limits = limits
+        self._held: dict[int, list[PacketBatch]] = {}  # packets by window, in memory
+        self._count = self._pieces = 0  # of these
+        self._stored: dict[int, list[tuple[int, int]]] = {}  # by window: family and place in the file
+        self._file: IO[bytes] | None = None
+
+    def read(self, source: Source, stopped: Callable[[], bool]) -> None:
+        """Read an input. Damage ends it silently: the first reading has reported it."""
+        with contextlib.suppress(InputError), input_border(source.name):
+            for batch in (batch for block in source.blocks() for batch in block):
+                if stopped():
+                    return
+                keep = np.isin(batch.time // self._length, self._wanted)
+                for index, piece in split_by_window(batch.take(keep), self._length):
+                    self._hold(index, piece)
+
+    def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
+        for index in sorted(self._held.keys() | self._stored.keys()):
+            yield index, self._take(index)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what a full disk did not take is not needed
+                self._file.close()
+
+    def _hold(self, index: int, piece: PacketBatch) -> None:
+        self._held.setdefault(index, []).append(piece)
+        self._count += len(piece)
+        self._pieces += 1
+        if self._count > self._limits.packets or self._pieces > self._limits.pieces:
+            self._store()
+
+    def _store(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
+            file = self._file
+            for index, pieces in self._held.items():
+                for family in sorted({piece.family for piece in pieces}):
+                    self._stored.setdefault(index, []).append((family, file.tell()))
+                    chosen = [with_details(piece) for piece in pieces if piece.family == family]
+                    for name in _COLUMNS:
+                        np.save(file, np.concatenate([getattr(piece, name) for piece in chosen]), allow_pickle=False)
+            file.flush()  # a full disk shows here, and not when the packets are read
+        except OSError as error:
+            way = f"{error.strerror}; TMPDIR names another folder"
+            raise OutputError(f"{tempfile.gettempdir()}: a temporary file cannot be written: {way}") from None
+        self._held, self._count, self._pieces = {}, 0, 0
+
+    def _take(self, index: int) -> Iterator[PacketBatch]:
+        for family, place in self._stored.pop(index, []):
+            assert self._file is not None
+            self._file.seek(place)
+            src, dst, time, details = (np.load(self._file, allow_pickle=False) for _ in _COLUMNS)
+            yield PacketBatch(family, src, dst, time, details=details)
+        yield from self._held.pop(index, [])
 
 
 class Scan:
@@ -460,7 +536,6 @@ class Scan:
             yield from self._shown((self._ahead or self._sliding).add(pane))
 
     def _drops(self, window: Window) -> int | None:
-        """Return the packets that live captures have lost in a window; None if there are no live captures."""
         if self._windows.length is None and any(source.loses for source in self.sources):
             return sum(source.counters.drops for source in self.sources)
         lost = [packets for source in self.sources if (packets := source.lost(*window)) is not None]
@@ -484,7 +559,6 @@ class Scan:
     # The second reading
 
     def _revise(self) -> Iterator[WindowResult]:
-        """Read the windows again for which packets came too late, and yield them whole."""
         assert self._windows.length is not None
         length, panes = self._windows.length, self.settings.panes if self._sliding is not None else 1
         late = dict(self._windows.put_off)
@@ -497,7 +571,7 @@ class Scan:
         )
         sliding = None if self._sliding is None else self._slide(builder)
         wanted = {near for index in late for near in range(index - panes + 1, index + panes)}
-        with closing(SecondPass(length, wanted, self._options.limits)) as second:
+        with contextlib.closing(SecondPass(length, wanted, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():
@@ -532,7 +606,6 @@ class Scan:
             del result
 
     def _read_again(self, source: Source, second: SecondPass) -> bool:
-        """Read an input a second time; False if the scan was stopped."""
         with input_border(source.name):
             again = source.again()
         second.read(again, lambda: self._stopping)
@@ -661,7 +734,6 @@ def scan(
 
 
 def _names(inputs: Any) -> list[Name]:
-    """Return the names of inputs; raise UsageError for tables, open files and whatever else is no name."""
     is_several = isinstance(inputs, Iterable) and not isinstance(inputs, Name | bytes | Mapping)
     # A data frame would yield the names of its columns.
     has_names = is_several and not any(hasattr(inputs, each) for each in ("columns", "__arrow_c_stream__", "read"))

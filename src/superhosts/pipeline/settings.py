@@ -181,7 +181,6 @@ class Settings:
 
     @property
     def panes(self) -> int:
-        """How many panes a window has; 1 unless windows overlap."""
         return parse_duration(self.window) // parse_duration(self.slide) if self.slide else 1
 
     @property
@@ -230,7 +229,6 @@ class Settings:
 
     @property
     def has_contacts(self) -> bool:
-        """True if it matters who opened."""
         return any(peers != "any" for peers in self.chosen_peers)
 
     @cached_property
@@ -244,7 +242,6 @@ class Settings:
 
     @property
     def most_memory(self) -> int:
-        """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
         samples = 2 * sample.memory_of(self.evidence_pairs) if self.evidence else 0
@@ -254,7 +251,6 @@ class Settings:
 
     @property
     def wants(self) -> Wants:
-        """What sources are to tell of packets besides their addresses and times."""
         details = self.has_contacts or self.lens.needs_details or self.evidence
         return Wants(details=details, tunnels=self.tunnels)
 
@@ -273,7 +269,6 @@ class Settings:
 
     @property
     def starts_exact(self) -> bool:
-        """True if windows are counted exactly, on the CPU, while their pairs fit."""
         return issubclass(self.kind, Cube) and starts_exact(self.exact, self.device)
 
     @property
@@ -301,7 +296,6 @@ class Settings:
         return max(self._memory(part) for part in self.parts)
 
     def host_format(self, part: Part) -> HostFormat:
-        """Return how the numbers of a part's detector read as hosts."""
         prefix = self.ipv4_prefix if part.family == 4 else self.ipv6_prefix
         return HostFormat(part.family, prefix, self.lens.hosts_have_ports)
 
@@ -311,7 +305,6 @@ class Settings:
         return parse_size(self.memory)
 
     def check_parts(self) -> None:
-        """Raise UsageError if the network or a detector cannot be made of these settings."""
         self.make_network()
         kind = self.kind
         if kind.geometry_type is not None and not self.geometry:
@@ -329,7 +322,6 @@ class Settings:
         )
 
     def make_detector(self, part: Part) -> Detector:
-        """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = self.host_format(part)
         kind = self.kind
@@ -351,5 +343,4 @@ def _comparable(value: Any) -> Any:
 
 
 def _detectors(names: Sequence[str]) -> str:
-    """Return the setting that chooses one of some detectors, as the caller writes it."""
     return either(f"--detector {', '.join(names)}", " or ".join(f'detector="{name}"' for name in names))

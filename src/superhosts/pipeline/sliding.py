@@ -113,7 +113,6 @@ class PaneQueue:
         return _Union(whole, union.densified | early)
 
     def _make_exact(self) -> None:
-        """Make all unions again that are dense too early."""
         for place, union in enumerate(self._front):
             if union.oldest is not None:
                 self._front[place] = _Union(self._united(self._front[place - 1].whole, union.oldest))
@@ -121,7 +120,6 @@ class PaneQueue:
             self._whole_back = _Union(self._united(*self._back))
 
     def union(self, without: int = 0) -> Sketch:
-        """Return the union of all panes, or of those that are left without some of the oldest, as a new sketch."""
         left = len(self._front) - without
         if left < 0:
             return self._united(*self._back[-left:])
@@ -143,7 +141,6 @@ class PaneQueue:
         return bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
 
     def _unions(self, left: int) -> list[_Union]:
-        """Return the unions of all panes but those of the front from place `left` on."""
         return [*self._front[left - 1 : left], *([] if self._whole_back is None else [self._whole_back])]
 
     def _united(self, *members: Sketch) -> Sketch:
@@ -166,7 +163,6 @@ def _is_dense(sketch: Sketch, part: Part) -> bool:
 
 
 def _may_fit(sketch: Sketch, part: Part) -> bool:
-    """Return True if the pairs of a dense part may be few enough to be exact."""
     cube = sketch.parts[part]
     return isinstance(cube, Cube) and not cube.surely_exceeds_exact()
 
@@ -213,7 +209,6 @@ class SlidingPanes:
         yield self._window(index, pane.sketch)
 
     def advance(self, index: int) -> Iterator[WindowResult]:
-        """Yield the windows with packets that end with empty panes before pane `index`."""
         first = index if self._next is None else self._next
         empty, last = first, min(index, first + self._length // self._slide)
         while empty < last:
@@ -322,14 +317,12 @@ class SlidingAhead:
             yield from self.finish()
 
     def finish(self) -> Iterator[WindowResult]:
-        """Wait for the window that was begun, and yield it."""
         begun, self._begun = self._begun, None
         if begun is not None:
             yield from begun.result()
         self._on_idle()
 
     def wait(self) -> None:
-        """Wait until nothing changes the panes; what is made is yielded later."""
         if self._begun is not None:
             wait([self._begun])
 

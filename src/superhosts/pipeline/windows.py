@@ -65,7 +65,6 @@ class Held:
 
     @property
     def years(self) -> list[int]:
-        """The years that hold packets, in order."""
         return sorted(self._heaps)
 
     def year_of(self, index: int) -> int:
@@ -207,7 +206,6 @@ class OffTime:
         return self._dominant(self._last, SLOW_PACKETS)
 
     def jumped_at_end(self) -> int | None:
-        """Return the direction in which the traffic has ended."""
         return self._dominant(self._last[-SLOW_PACKETS:], 1)
 
     def _dominant(self, last: NDArray[np.int8], least: int) -> int | None:
@@ -247,7 +245,6 @@ class OffTime:
             self._reset()
 
     def returning(self) -> int | None:
-        """Return the earliest window behind to which the traffic seems to have gone back."""
         group = self._groups[BEHIND]
         return group.first(group.years) if BEHIND in self._tails else None
 
@@ -262,8 +259,6 @@ class Piece(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A window that takes no more packets."""
-
     window: Window
     starts: tuple[int, ...] = ()  # of the windows that it joins; none: it is the one that begins at its start
 
@@ -317,7 +312,6 @@ class ShortInput:
         return Window(min(first for first, _ in spans), max(last for _, last in spans))
 
     def is_over(self, indexes: Iterable[int]) -> bool:
-        """Return True if these windows are too far apart for one: the input is not short."""
         hull = self.hull(indexes)
         return hull.end - hull.start >= self._length
 
@@ -493,7 +487,6 @@ class TumblingWindows:
         return [index for index in (first, self._current) if index is not None]
 
     def _all_windows(self) -> list[int]:
-        """Return all windows that have packets and are not closed, without strays."""
         held = [index for index in self._held.windows if self._held.year_of(index) not in self._strays]
         return self._open_ones() + held
 
@@ -504,7 +497,6 @@ class TumblingWindows:
         return self._first_real(self._strays) == current + 1 and not self._short.is_over(self._all_windows())
 
     def _join(self) -> Iterator[Event]:
-        """At the end, close all windows as one if the input is short."""
         assert self._short is not None
         self._judge()
         indexes = sorted(self._all_windows())
@@ -523,7 +515,6 @@ class TumblingWindows:
         return Window(index * self.length, (index + 1) * self.length)
 
     def _sort(self, index: int, piece: PacketBatch) -> Iterator[PutOff]:
-        """Hold, count or put off packets that are not of the current window."""
         assert self.length is not None
         if self._done is not None and index < self._done:
             self.repeated += len(piece)
@@ -589,7 +580,6 @@ class TumblingWindows:
     # Opening and closing
 
     def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Event]:
-        """Open the next window or close the current one, as long as the held packets require it."""
         assert self.length is not None
         self._judge()
         while True:

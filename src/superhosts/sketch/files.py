@@ -49,7 +49,6 @@ class SavedSketch(NamedTuple):
 
 
 def joined_sites(sites: Iterable[str]) -> str:
-    """Return the sites of a sketch in one word: ams,fra."""
     return ",".join(sorted(sites))
 
 
@@ -110,7 +109,6 @@ def estimate_in_file(
 def find_in_file(
     path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
 ) -> SuperHosts:
-    """Estimate one host's peers in every part that may hold it, as `load(path).estimate(host)` does."""
     with CubeReader(path) as reader:
         stored = describe(reader, memory_limit(max_memory), DETECTORS)
         hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.may_hold(host)}

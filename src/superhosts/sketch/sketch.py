@@ -32,10 +32,10 @@ from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.kind import Kind, check_mergeable
 from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
+    Kind,
     Place,
     Storable,
     Stored,
@@ -44,6 +44,7 @@ from superhosts.detectors.stored import (
     build,
     check_hosts,
     check_memory,
+    check_mergeable,
     describe,
     header_errors,
     memory_limit,
@@ -206,8 +207,7 @@ class Sketch(Storable):
             for part, detector in other.parts.items()
         }
         self.parts = {**self.parts, **added}
-        self._unite(other.window, other.sites, other.entries, other.unlisted)
-        self.partial |= other.partial
+        self._unite(other)
 
     def merge_file(
         self,
@@ -269,8 +269,7 @@ class Sketch(Storable):
                 failure = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
                 raise failure(error.message, file=error.file, offset=error.offset) from None
             self.parts = {**self.parts, **new}
-            self._unite(header.window, header.sites, header.entries, header.unlisted)
-            self.partial |= header.partial
+            self._unite(header)
             self._note_file(header)
         return self
 
@@ -308,7 +307,6 @@ class Sketch(Storable):
         return {part: detector.kind for part, detector in self.parts.items()}
 
     def _takes_blocks(self, header: Stored) -> bool:
-        """Return True if a file can be merged block by block into the existing detectors and new ones."""
         return all(issubclass(stored.detector, ColumnSketch) for stored in header.parts.values()) and all(
             detector._block_takers() is not None for detector in self.parts.values()
         )
@@ -316,22 +314,21 @@ class Sketch(Storable):
     def _threads(self) -> int:
         return max((detector.threads for detector in self.parts.values()), default=thread_count())
 
-    def _unite(
-        self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
-    ) -> None:
+    def _unite(self, other: Sketch | Stored) -> None:
         """Extend the window to the hull of both, and add the sites and the entries that are new."""
-        if window is not None:
+        if (window := other.window) is not None:
             mine = self.window or window
             self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
-        self.sites = self.sites | set(sites)
+        self.sites = self.sites | set(other.sites)
         known = self._known()
-        for entry in entries:
+        for entry in other.entries:
             text = entry_text(entry)
             if text not in known:
                 known.add(text)
                 self.entries.append(entry)
         self._seen = (self.entries, len(self.entries), known)
-        self.unlisted |= unlisted
+        self.unlisted |= other.unlisted
+        self.partial |= other.partial
         self._bound_notes()
 
     def _bound_notes(self) -> None:
@@ -360,7 +357,7 @@ class Sketch(Storable):
             sites = [f"sites {', '.join(map(printable, sorted(self.sites)[:SITES_SHOWN]))}"] if self.sites else []
             more = [f"and {len(self.sites) - SITES_SHOWN} more"] if len(self.sites) > SITES_SHOWN else []
             words = [*when, *sites, *more, *(["partial"] if self.partial else []), counted(len(self.parts), "part")]
-            lines = [f"  {part.words}: {detector!r}" for part, detector in sorted(self.parts.items(), key=_by_part)]
+            lines = [f"  {part.words}: {self.parts[part]!r}" for part in sorted(self.parts)]
             return "\n".join([f"<Sketch: {', '.join(words)}>", *lines])
 
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
@@ -372,7 +369,7 @@ class Sketch(Storable):
         Other threads wait until it is written, because a copy could take gigabytes.
         """
         with self._held():
-            parts = [detector._written(part) for part, detector in sorted(self.parts.items(), key=_by_part)]
+            parts = [self.parts[part]._written(part) for part in sorted(self.parts)]
             self._bound_notes()
             sample = self.evidence
             about = self.unlisted, self.partial, sample.kind if sample else None
@@ -413,18 +410,11 @@ class Sketch(Storable):
         if not isinstance(other, Sketch):
             return NotImplemented
         with self._held(other):
-            notes = [
-                (
-                    each.window,
-                    each.sites,
-                    set(map(entry_text, each.entries)),
-                    each.unlisted,
-                    each.partial,
-                    each.evidence,
-                )
+            mine, theirs = (
+                (each.window, each.sites, set(map(entry_text, each.entries)), each.unlisted, each.partial)
                 for each in (self, other)
-            ]
-            return notes[0] == notes[1] and self.parts == other.parts
+            )
+            return mine == theirs and self.evidence == other.evidence and self.parts == other.parts
 
 
 def load(
@@ -496,12 +486,7 @@ def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]
     return [host for host in hosts if part.may_hold(host)]
 
 
-def _by_part(item: tuple[Part, Detector]) -> Part:
-    return item[0]
-
-
 def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> None:
-    """Raise DifferenceError if of one part only one side knows who answered: the others would seem to be unanswered."""
     known = [part.with_contact("answered") in parts for parts in (other, mine)]
     if part.contact == "opened" and part in mine and known[0] != known[1]:
         there, here = (setting("peers", "opened,answered" if each else "opened") for each in known)

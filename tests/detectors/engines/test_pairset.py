@@ -64,14 +64,6 @@ def test_tables_are_freed_one_after_the_other():
     assert pairs.memory == 0
 
 
-def test_without_release_the_set_stays_as_it_is():
-    pairs = filled_set()
-    before, memory = passed(pairs), pairs.memory
-    assert len(before) == len(set(before)) == COUNT
-    assert passed(pairs) == before
-    assert (pairs.memory, pairs.pairs) == (memory, COUNT)
-
-
 @pytest.mark.parametrize("host_type", [np.uint32, np.uint64])
 def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_later(host_type):
     pairs, expected = filled_set(host_type), passed(filled_set(host_type))
@@ -131,13 +123,6 @@ def set_of_one_host(peers: range, limit: int = 1 << 20) -> PairSet:
     bins.add([(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32))], pairs.drain)
     pairs.drain()
     return pairs
-
-
-@pytest.mark.parametrize("mine", [range(5), range(20_000)])
-def test_a_large_set_merges_into_a_small_one(mine):
-    pairs = set_of_one_host(mine)
-    pairs.merge(set_of_one_host(range(3, 40_000)))
-    assert pairs.pairs == len(set(passed(pairs))) == 40_000
 
 
 @pytest.mark.parametrize("host_type", [np.uint32, np.uint64])

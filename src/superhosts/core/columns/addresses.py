@@ -67,7 +67,6 @@ def _not_hex(word: np.uint64) -> np.uint64:
 
 @compiled
 def _number(word: np.uint64, length: np.uint64) -> np.uint64:
-    """Return the number in the first `length` characters, which are one to three digits."""
     digits = word << (np.uint64(24) - (length << np.uint64(3)) & np.uint64(63))
     hundreds, tens = digits & np.uint64(15), digits >> np.uint64(8) & np.uint64(15)
     return hundreds * np.uint64(100) + tens * np.uint64(10) + (digits >> np.uint64(16) & np.uint64(15))
@@ -106,7 +105,6 @@ def parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint6
 
 @compiled
 def _group(word: np.uint64, digits: np.uint64) -> np.uint64:
-    """Return the number in the first `digits` characters, one to four hexadecimal digits."""
     text = (word << (np.uint64(32) - (digits << np.uint64(3)))) & np.uint64(0xFFFFFFFF)
     nibbles = (text & np.uint64(0x0F0F0F0F)) + (text >> np.uint64(6) & np.uint64(0x01010101)) * np.uint64(9)
     pairs = nibbles << np.uint64(4) | nibbles >> np.uint64(8)  # bytes 0 and 2 have two digits each
@@ -248,8 +246,6 @@ def parse_text(data: Bytes, offsets: Rows, threads: int | None = None) -> tuple[
 
 
 class AddressColumn(NamedTuple):
-    """Addresses of both families."""
-
     kinds: Kinds  # 4, 6, or 0 for what is no address
     words: Words  # rows (high word, low word)
 
@@ -279,7 +275,11 @@ def packets_of(src: Ends, dst: Ends, time: Times, details: Details | None = None
 
 
 def widened(column: Ends) -> AddressColumn:
-    """Return a column as one that may hold both families."""
     if isinstance(column, AddressColumn):
         return column
     return AddressColumn(np.full(len(column), 4, np.uint8), as_words(column))
+
+
+def taken(column: Ends, rows: Any) -> Ends:
+    """Return some rows, by their numbers or a slice."""
+    return AddressColumn(column.kinds[rows], column.words[rows]) if isinstance(column, AddressColumn) else column[rows]

@@ -211,12 +211,6 @@ class CudaCbaa(CudaEngine):
     def _make_put(self) -> Put:
         return make_put(self.geometry)
 
-    def _extra_words(self) -> int:
-        return 0
-
-    def _candidate_words(self) -> int:
-        return 1
-
     def _limit_words(self) -> int:
         return LIMITS + (1 << self.geometry.slice_bits)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpus_of, run_parallel, split_evenly
+from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MASK32, Key, mangle_column, unmangle32
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import CodedBlock, Take
@@ -27,8 +27,8 @@ from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, SeveralEngines, Sums, Words, to_host
+from superhosts.detectors.engines.autogpu import AutoGpu, say_once
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Front, Plan, Words, make_engine, to_host
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
@@ -39,10 +39,7 @@ from superhosts.jit.pool import new_words
 
 @compiled
 def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
-
-    The result only keeps the compiler from dropping `fetch`.
-    """
+    """Write hosts with their rows and labels, slice by slice. The result keeps the compiler from dropping `fetch`."""
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
     for number in range(span[0], span[1]):
@@ -132,7 +129,7 @@ class CpuCube(CpuEngine):
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 
 
-class Stages(Engine):
+class Stages(Front):
     """A set of pairs, or the dense engine that replaced it."""
 
     geometry: Geometry
@@ -197,10 +194,7 @@ class Stages(Engine):
             dense.update_batches([pair_columns(portion, dense) for portion in portions])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
-        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
-
-        If the GPU fails, the cube stays on the CPU and keeps its pairs.
-        """
+        """Return a filled dense engine on the GPU of "auto"; None if it is not ready, or fails: the pairs are kept."""
         made = self.auto.engine(self.plan) if self._asked == "auto" else None
         if made is None:
             return None
@@ -211,7 +205,7 @@ class Stages(Engine):
         except Exception as error:
             self.auto.give_up(self.plan, error)
             return None
-        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
+        say_once(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
         self.device = device
         return engine
 
@@ -230,7 +224,7 @@ class Stages(Engine):
             self.dense = moved
         return moved is not None
 
-    def _dense_form(self) -> Engine:
+    def _answering(self) -> Engine:
         """Return the dense engine; if the cube is exact, a temporary one."""
         pairs = self.settle()
         if pairs is None:
@@ -242,7 +236,7 @@ class Stages(Engine):
 
     @property
     def size(self) -> int:
-        return self.pairs.memory if self.pairs is not None else self._dense_form().size
+        return self.pairs.memory if self.pairs is not None else self._answering().size
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         self.update_batches([(hosts, peers)])
@@ -279,10 +273,7 @@ class Stages(Engine):
             self._start()
 
     def copy(self) -> Stages:
-        """Return an independent engine with the same content, in the same state.
-
-        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
-        """
+        """Return an independent engine in the same state; with "auto", a dense one is on the GPU if that is ready."""
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
@@ -309,32 +300,14 @@ class Stages(Engine):
             whole = self.copy()
             whole.merge(other)
             return whole
-        mine, theirs = self._dense_form(), other._dense_form()
+        mine, theirs = self._answering(), other._answering()
         whole = Stages(self.plan, self._asked, self.auto)
         whole.unite(mine, theirs)
         return whole
 
-    def search(self, search: Search) -> tuple[Words, Counts]:
-        return self._dense_form().search(search)
-
-    def measure(self, mangled: Words) -> Counts:
-        return self._dense_form().measure(mangled)
-
-    def measure_giants(self, mangled: Words) -> Counts:
-        return self._dense_form().measure_giants(mangled)
-
     def block_takers(self) -> dict[str, Take] | None:
         """Return functions that merge blocks of a file; None if the cube is exact, because what files hold is dense."""
-        return None if self.settle() is not None else self._dense_form().block_takers()
-
-    def zeros(self) -> Counts:
-        return self._dense_form().zeros()
-
-    def zero_sums(self) -> Sums:
-        return self._dense_form().zero_sums()
-
-    def arrays(self) -> Arrays:
-        return self._dense_form().arrays()
+        return None if self.settle() is not None else self._answering().block_takers()
 
     def load(self, arrays: Arrays) -> None:
         self._replace(lambda engine: engine.load(arrays))
@@ -372,10 +345,7 @@ def _pieces(batches: Batches) -> Iterator[Batches]:
 
 def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:
     """Return an empty dense engine on a device. On the CPU it uses the given bins, and is `cleared` if need be."""
-    engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
-    if not engines:
-        return CpuCube(plan, bins, cleared=cleared)
-    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+    return make_engine(plan, device, lambda plan: CpuCube(plan, bins, cleared=cleared), make_on_gpu)
 
 
 def make_on_gpu(plan: Plan, gpu: int) -> Engine:
@@ -397,10 +367,7 @@ def merge_dense(dense: Engine, other: Engine) -> None:
 
 
 def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
-    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
-
-    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
-    """
+    """Write a set of pairs to a dense engine. With `release`, a CPU engine frees the set's memory meanwhile."""
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
         pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)

@@ -12,45 +12,24 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from superhosts.core.device import choose_device, gpus_of
-from superhosts.detectors.engines.base import Engine, Plan, sample_batches
-from superhosts.errors import GpuMemoryError
+from superhosts.detectors.engines.base import Engine, MakeOnGpu, Plan, sample_batches
+from superhosts.errors import DeviceWarning, GpuMemoryError
 
-NOT_USED = "the GPU is not used: {}"
 NOT_COMPILED = (
-    "the GPU is not used: its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
+    "its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
     "and any command with --device cuda those that it needs; they are kept on disk"
 )
+said: set[str] = set()  # warnings of this process
 
 
-class DeviceWarning(UserWarning):
-    """The work goes on on another device, or not on the one that could be expected."""
-
-
-class SayOnce:
-    """Warns, but never twice with the same words."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def __call__(self, text: str) -> None:
-        """Warn unless that was done. This counts as done even if the warning is an error."""
-        if text not in self._said:
-            self._said.add(text)
-            warnings.warn(text, DeviceWarning, stacklevel=2)
-
-
-say_once = SayOnce()  # of this process
-
-
-class Trial(NamedTuple):
-    """Outcome of the start of a GPU: its number if it can be used, and what to tell the user if it cannot."""
-
-    gpu: int | None
-    problem: str = ""
+def say_once(text: str) -> None:
+    """Warn, but never twice with the same words, even if the warning is an error."""
+    if text not in said:
+        said.add(text)
+        warnings.warn(text, DeviceWarning, stacklevel=2)
 
 
 def find_gpu() -> int | None:
@@ -61,69 +40,56 @@ def find_gpu() -> int | None:
 class AutoGpu:
     """Makes engines on the GPU that "auto" selects, once it is ready for engines of that geometry."""
 
-    def __init__(
-        self, make: Callable[[Plan, int], Engine], find: Callable[[], int | None] = find_gpu, say: SayOnce = say_once
-    ) -> None:
-        self._make, self._find, self.say = make, find, say
+    def __init__(self, make: MakeOnGpu, find: Callable[[], int | None] = find_gpu) -> None:
+        self._make, self._find = make, find
         self._start_anew()
         os.register_at_fork(after_in_child=self._start_anew)  # CUDA does not survive a fork.
 
     def _start_anew(self) -> None:
-        self._trials: dict[object, Future[Trial]] = {}
+        self._trials: dict[object, Future[int | None]] = {}  # the GPU that can be used, by geometry
         self._lock = threading.Lock()
+        # The process does not end before this thread: to end inside the driver would not be safe.
+        self._thread = ThreadPoolExecutor(1, "superhosts-gpu")
 
     def engine(self, plan: Plan) -> tuple[Engine, str] | None:
-        trial = self._trial(plan)
+        """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""
+        with self._lock:
+            if plan.geometry not in self._trials:
+                self._trials[plan.geometry] = self._thread.submit(self._try, plan)
+            trial = self._trials[plan.geometry]
         if not trial.done():
             return None
-        gpu, problem = trial.result()
-        if problem:
-            self.say(problem)
-        if gpu is None:
-            return None
         try:
-            return self._make(plan, gpu), f"cuda:{gpu}"
+            gpu = trial.result()
+            return None if gpu is None else (self._make(plan, gpu), f"cuda:{gpu}")
         except Exception as error:
             self.give_up(plan, error)
             return None
 
     def give_up(self, plan: Plan, error: Exception) -> None:
-        """Stay on the CPU from now on, because the GPU failed although its trial went well; say so."""
-        failed: Future[Trial] = Future()
-        failed.set_result(Trial(None, NOT_USED.format(error)))
+        """Stay on the CPU from now on, because the GPU failed; say so."""
+        failed: Future[int | None] = Future()
+        failed.set_result(None)
         with self._lock:
             self._trials[plan.geometry] = failed
-        self.say(NOT_USED.format(error))
+        say_once(f"the GPU is not used: {error}")
 
     def wait(self) -> None:
+        """Wait until all that was started in the background has ended."""
         for trial in list(self._trials.values()):
-            trial.result()
+            trial.exception()
 
-    def _trial(self, plan: Plan) -> Future[Trial]:
-        with self._lock:
-            if plan.geometry not in self._trials:
-                trial: Future[Trial] = Future()
-                self._trials[plan.geometry] = trial
-                # The process does not end before this thread: to end inside the driver would not be safe.
-                threading.Thread(target=self._try, args=(plan, trial), name="superhosts-gpu").start()
-            return self._trials[plan.geometry]
-
-    def _try(self, plan: Plan, trial: Future[Trial]) -> None:
+    def _try(self, plan: Plan) -> int | None:
         """Start the GPU and send pairs to an engine there, which is discarded: what takes long is done then."""
-        try:
-            trial.set_result(self._outcome(plan))
-        except GpuMemoryError:
-            trial.set_result(Trial(None))
-        except Exception as error:
-            trial.set_result(Trial(None, NOT_USED.format(error)))
-
-    def _outcome(self, plan: Plan) -> Trial:
         gpu = self._find()
         if gpu is None:
-            return Trial(None)
-        engine = self._make(plan, gpu)
-        if not engine.is_compiled():
-            return Trial(None, NOT_COMPILED)
-        engine.update_batches(sample_batches(plan.geometry.key_bits))
-        engine.flush()
-        return Trial(gpu)
+            return None
+        try:
+            engine = self._make(plan, gpu)
+            if not engine.is_compiled():
+                raise RuntimeError(NOT_COMPILED)
+            engine.update_batches(sample_batches(plan.geometry.key_bits))
+            engine.flush()
+        except GpuMemoryError:
+            return None
+        return gpu

@@ -19,7 +19,7 @@ from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.profile import timed
 from superhosts.cubefile.container import CodedBlock, Take
-from superhosts.detectors.engines.base import Arrays, ColumnGeometry, Counts, Engine, Plan, Sums, Words, to_host
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words, to_host
 from superhosts.detectors.engines.bins import Bins, Task
 from superhosts.jit.cache import compiled
 from superhosts.jit.pool import new_words
@@ -76,7 +76,7 @@ def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
     return zeros
 
 
-def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
+def sum_arrays(zeros: Counts, geometry: Any) -> NDArray[np.int64]:
     edges = geometry.edges
     plain = zeros[: edges[-1] << geometry.slice_bits].reshape(-1, edges[-1])
     sums: NDArray[np.int64] = np.add.reduceat(plain, edges[:-1], axis=1, dtype=np.int64)

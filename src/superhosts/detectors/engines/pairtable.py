@@ -698,10 +698,7 @@ def _twice(tally: Tally, multiplier: Any) -> Tally:
 
 @compiled
 def count_pairs(hosts: Words, table: Table, multiplier: Any) -> NDArray[np.int64]:
-    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct.
-
-    The multiplier distributes them over a small table.
-    """
+    """Return the number of pairs of each of some distinct mangled hosts (high, low)."""
     slots, width = table.slots, table.width
     size = 2
     while size < 2 * len(hosts):

@@ -35,7 +35,11 @@ WORD = ctypes.c_uint64
 
 class DriverError(RuntimeError):
     def __init__(self, name: str, status: int) -> None:
-        super().__init__(f"the GPU driver failed: {name} returned {_name_of(status)}")
+        said = ctypes.c_char_p()
+        with contextlib.suppress(OSError, AttributeError):
+            cuda_driver().cuGetErrorName(status, ctypes.byref(said))
+        error = f"{(said.value or b'an unknown error').decode()} ({status})"
+        super().__init__(f"the GPU driver failed: {name} returned {error}")
         self.status = status
 
 
@@ -68,13 +72,6 @@ def ask(name: str, *words: int) -> int:
     answer = WORD(0)
     call(name, ctypes.addressof(answer), *words)
     return answer.value
-
-
-def _name_of(status: int) -> str:
-    name = ctypes.c_char_p()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda_driver().cuGetErrorName(status, ctypes.byref(name))
-    return f"{(name.value or b'an unknown error').decode()} ({status})"
 
 
 # Contexts
@@ -132,10 +129,7 @@ def free_memory() -> int:
 
 
 def _release_with(owner: Any, name: str, handle: int) -> None:
-    """Give something of the current context back to the driver when `owner` is gone, in whichever thread that is.
-
-    A process that ends gives nothing back: the driver does it.
-    """
+    """Give something of the current context back when `owner` is gone, in any thread; not at the end of the process."""
     enter_context, give_back = words_call("cuCtxPushCurrent_v2", 1), words_call(name, 1)
     context, leave_context, left = ask("cuCtxGetCurrent"), words_call("cuCtxPopCurrent_v2", 1), WORD(0)
 
@@ -282,12 +276,7 @@ class _Pinned:
     def __init__(self, count: int, dtype: Any) -> None:
         kind = np.dtype(dtype)
         self.address = ask("cuMemHostAlloc", max(1, count * kind.itemsize), PORTABLE)
-        self.__array_interface__ = {
-            "shape": (count,),
-            "typestr": kind.str,
-            "data": (self.address, False),
-            "version": 3,
-        }
+        self.__array_interface__ = {"shape": (count,), "typestr": kind.str, "data": (self.address, False), "version": 3}
         _release_with(self, "cuMemFreeHost", self.address)
 
 

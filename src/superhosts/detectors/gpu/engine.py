@@ -72,6 +72,7 @@ class CudaEngine(Engine):
     """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
 
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
+    candidate_words: ClassVar[int] = 1  # words per candidate
     _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
 
     def __init__(self, plan: Plan, gpu: int) -> None:
@@ -155,7 +156,7 @@ class CudaEngine(Engine):
         limits = self._limit_words()
         self.head, self.width = kernels.answer_shape(self.geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
-        listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        listed = device_zeros(self.candidate_words * candidates, np.uint64, self.stream)
         asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
         question[:] = 0
@@ -171,13 +172,9 @@ class CudaEngine(Engine):
     def _make_put(self) -> kernels.Put:
         """Return the device function put(high, low, peer, bits, extra, key)."""
 
-    @abstractmethod
     def _extra_words(self) -> int:
         """Return the number of words after the columns in a sketch's memory."""
-
-    @abstractmethod
-    def _candidate_words(self) -> int:
-        """Return the number of words per candidate."""
+        return 0
 
     @abstractmethod
     def _limit_words(self) -> int:

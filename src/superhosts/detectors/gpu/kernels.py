@@ -42,10 +42,7 @@ COUNTERS = 3
 
 
 def answer_shape(geometry: Any) -> tuple[int, int]:
-    """Return the number of words before the rows of an answer (counters, sums of zeros) and per row.
-
-    A row is a mangled host in two words, the zero counts of its columns and the zero count of their AND.
-    """
+    """Return the words of an answer before its rows, and of a row: host (2), zeros of its columns and of their AND."""
     return COUNTERS + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
 
 
@@ -262,10 +259,7 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
 
 @cache
 def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that sums the zeros of every array of every slice, one block each, and its threads.
-
-    `edges` has the first column of each array in a slice. Atomics of all columns would be serialized.
-    """
+    """Return the kernel that sums zeros, one block per array and slice, and its threads: atomics are serialized."""
     arrays, team = len(edges) - 1, launch.team
     widest = max(end - start for start, end in pairwise(edges))
     threads = min(launch.threads, -(-widest // team) * team)
@@ -304,10 +298,7 @@ def make_read(words: int) -> Any:
 
 @cache
 def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
-    """Return the kernel that computes the zero counts of mangled hosts, one block per host.
-
-    A host is two words of `hosts`, its result arrays + 1 words of `out`.
-    """
+    """Return the kernel that computes the zero counts of mangled hosts (two words each), one block per host."""
     rows = 64 * words
 
     def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
@@ -338,10 +329,7 @@ def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
 
 @cache
 def make_merge(threads: int) -> Kernel:
-    """Return the kernel that ORs the first `words` words of `other` into `into` and keeps the maximum of all others.
-
-    Those others are labels. A block takes tiles of adjacent words and writes only words that change.
-    """
+    """Return the kernel that ORs the first `words` words and keeps the maximum of all others, which are labels."""
     items = MERGED_TOGETHER
     size = threads * items
 

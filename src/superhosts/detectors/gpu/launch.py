@@ -208,10 +208,7 @@ def launch_of(gpu: int) -> Launch:
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return a key with only the words for mangling hosts of `key_bits` bits and for the columns of `arrays` arrays.
-
-    Either may be 0 to leave its words out. Every word that a launch passes costs a microsecond or two.
-    """
+    """Return the words of a key that a kernel uses: each costs a microsecond or two. 0 leaves some out."""
     return Key(
         mangle32=key.mangle32[:4] if key_bits == 32 else (),
         mangle64=key.mangle64[:3] if key_bits > 32 else (),
@@ -241,11 +238,7 @@ def make_stream(*, waits_for_default: bool = True) -> Stream:
 
 
 class BoundKernel:
-    """A kernel for the types of its arguments, launched through the driver.
-
-    numba inspects every argument before each launch, which takes several times as long as the launch. All arguments,
-    and the parts of numba's array structure, are 64-bit words.
-    """
+    """A kernel for the types of its arguments, launched by the driver: numba would inspect every argument each time."""
 
     def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
         self._function = kernel.load(gpu, arguments).handle
@@ -272,16 +265,10 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
             words += _tuple_words(argument)
         elif isinstance(argument, int):
             words.append(argument)
+        elif is_cupy(argument):  # numba's array structure, which our own arrays keep: see `driver.DeviceArray`
+            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
         else:
-            words += _array_words(argument)
-    return words
-
-
-def _array_words(array: Any) -> tuple[int, ...]:
-    """Return numba's array structure, which our own arrays keep: see `driver.DeviceArray`."""
-    if is_cupy(array):
-        return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
-    words: tuple[int, ...] = array.launch_words
+            words += argument.launch_words
     return words
 
 
@@ -380,10 +367,7 @@ def is_cupy(column: Any) -> bool:
 
 
 def as_device_array(column: Any) -> Any:
-    """Return an array on a GPU without gaps, ready to be read: one of CuPy, ours, or the simulator's.
-
-    An array of CuPy stays what it is, because to describe it takes longer than to launch a kernel.
-    """
+    """Return an array on a GPU without gaps: ours, or CuPy's as it is, because describing it takes long."""
     if simulated():
         return column if column.is_c_contiguous() else to_device(np.ascontiguousarray(column.copy_to_host()))
     waits = has_own_stream(column)

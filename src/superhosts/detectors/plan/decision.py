@@ -171,10 +171,7 @@ class Naming:
 
 
 def written_chances(peers: Floats, sample: int, top: int) -> Floats:
-    """Return the probabilities that hosts (first axis) with these peers have 0, 1, … top written pairs (second axis).
-
-    The number of written pairs is binomial.
-    """
+    """Return the binomial chances of hosts (first axis) of 0, 1, … top written pairs (second axis)."""
     chances = np.zeros((len(peers), top + 1))
     odds = 1 / (sample - 1) if sample > 1 else 0.0
     if not odds:

@@ -57,10 +57,7 @@ class Work(NamedTuple):
 def restore_work(
     sizes: Sizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
 ) -> Work:
-    """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
-
-    `load` is the distribution of a column's pairs and its step. All numbers of pairs are of written ones.
-    """
+    """Return the work of a restore. `load`: the distribution of a column's pairs and its step."""
     chances, step = load
     rows, columns = 1 << sizes.column_bits, sizes.arrays * sizes.columns << sizes.slice_bits
     least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
@@ -81,10 +78,7 @@ def restore_work(
 
 
 def rows_bytes(sizes: Sizes, written: Population) -> float:
-    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
-
-    `written` has the numbers of written pairs.
-    """
+    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels."""
     rows, hosts = 1 << sizes.column_bits, max(float(written.hosts.sum()), 1.0)
     set_rows = np.maximum(rows * -np.expm1(-written.peers / rows), 1e-9)
     p = np.clip(set_rows / rows, 1e-12, 1 - 1e-12)
@@ -96,10 +90,7 @@ def rows_bytes(sizes: Sizes, written: Population) -> float:
 
 
 def wire_bytes(sizes: Sizes, load: Floats, fills: Floats) -> float:
-    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
-
-    `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
-    """
+    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels."""
     columns = float(sizes.arrays * sizes.columns << sizes.slice_bits)
     labels = columns * (8 * sizes.key_bits // 32 << sizes.label_bits)
     p = np.clip(fills, 1e-12, 1 - 1e-12)
@@ -293,11 +284,7 @@ class _Window:
             peers, hosts = np.array([threshold]), np.ones(1)
         unnamed = float(((1 - self._chance(peers)) * hosts).sum() / hosts.sum())
         weights = self.loads.weights
-        return (
-            float(weights @ missed.sum(axis=1)) * scale,
-            unnamed,
-            float(weights @ false.sum(axis=1)) * scale + far,
-        )
+        return (float(weights @ missed.sum(axis=1)) * scale, unnamed, float(weights @ false.sum(axis=1)) * scale + far)
 
     def _meetings(self) -> float:
         """Return the number of hosts that pass only because a bigger host shares several of their columns."""

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import check_cpu_only, check_device, choose_device, gpus_of
+from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Arrays, Counts, CrowdedError, Engine, Plan, SeveralEngines, Words, to_host
+from superhosts.detectors.engines.base import Arrays, Counts, CrowdedError, Engine, Plan, Words, make_engine, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.gpu.engine import CudaEngine
@@ -151,9 +151,7 @@ class EngineRival(Rival):
 
     def _allocate(self) -> None:
         plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        on_gpus: list[Engine] = [self.gpu_engine(plan, gpu) for gpu in gpus_of(self.device)]
-        engines = on_gpus or [self.cpu_engine(plan)]
-        self.engine = engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        self.engine = make_engine(plan, self.device, self.cpu_engine, self.gpu_engine)
 
     @property
     def _engine_geometry(self) -> Any:

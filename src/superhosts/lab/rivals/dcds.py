@@ -503,6 +503,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
 
 class CudaDcds(CudaEngine):
     geometry: Geometry
+    candidate_words = 0  # Hot columns have their own lists, which cannot overflow.
 
     @on_gpu
     def _allocate(self) -> None:
@@ -513,12 +514,6 @@ class CudaDcds(CudaEngine):
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
-
-    def _extra_words(self) -> int:
-        return 0
-
-    def _candidate_words(self) -> int:
-        return 0  # Hot columns have their own lists, which cannot overflow.
 
     def _limit_words(self) -> int:
         return len(Search._fields) + 1

@@ -450,9 +450,6 @@ class CudaGse(CudaEngine):
     def _extra_words(self) -> int:
         return 1 << self.geometry.table_bits
 
-    def _candidate_words(self) -> int:
-        return 1  # The list of candidates is unused, because the search tests every host.
-
     def _limit_words(self) -> int:
         return len(Search._fields)
 

@@ -192,8 +192,6 @@ TURNED: Final = 1 << 63  # a bit of the details: the higher end has sent the pac
 
 
 class Table(NamedTuple):
-    """Rows in the order of their arrival, and an open hash table of their numbers."""
-
     rows: Rows
     slots: NDArray[np.int32]  # number of a row, or -1
     used: NDArray[np.int64]  # rows
@@ -368,15 +366,12 @@ def memory_of(size: int) -> int:
 
 
 def compile_rest(family: int) -> None:
-    """Compile what only packets beyond the first ones need."""
     lane = _Lane(family, 2)
     _drop_above(lane.room.rows, 0, _U(0))
     compact(empty_table(2, NARROW if family == 4 else WIDE), _U(0))
 
 
 class _Lane:
-    """What one thread at a time writes to: packets that wait, and a table of rows."""
-
     def __init__(self, family: int, size: int) -> None:
         most = WAITING[family]
         shape, kind = ((), np.uint32) if family == 4 else ((2,), np.uint64)
@@ -450,7 +445,6 @@ class OpenSample:
             lane.used = int(admit(rows, first, used, which, self._reach))
 
     def rows(self, threads: int = 1) -> Rows:
-        """Return the sample so far, in the order of hashes. Nobody may add to it meanwhile."""
         calls = [(lane, self.limit) for lane in self._lanes if lane is not None]
         whole, *others = run_parallel(_Lane.rows, calls, threads) or [
             np.zeros((0, NARROW if self.family == 4 else WIDE), np.uint64)
@@ -461,8 +455,6 @@ class OpenSample:
 
 
 class Evidence:
-    """A sample of the distinct pairs of a window, in both address families."""
-
     def __init__(self, secret: bytes, size: int = EVIDENCE_PAIRS, rows: Mapping[int, Rows] | None = None) -> None:
         self.size = size
         self.lacking = False  # True if it was merged with sketches that have none

@@ -101,16 +101,12 @@ class Service(NamedTuple):
 
 
 class View(NamedTuple):
-    """Which packets of a host come by. If neither holds, it is not known."""
-
     sees_both: bool  # those that it sends, and those that it gets
     one_way_only: bool  # those of one direction alone: what was answered is concluded from them
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a host from those of its pairs that are in the sample."""
-
     pairs: int  # sampled pairs of the host
     is_whole: bool  # all of its pairs are in the sample
     sees_both: bool  # packets of both directions come by, so that silence means something
@@ -165,8 +161,6 @@ class Summary:
 
 
 class Summaries:
-    """Answers for one sample and one address family: the pairs of any host in it."""
-
     def __init__(self, evidence: Evidence, family: int) -> None:
         self._rows: Rows = evidence.rows.get(family, np.zeros((0, 10), np.uint64))
         self._family = family
@@ -303,7 +297,6 @@ class Summaries:
         return what, at_host, known, known & ~portless
 
     def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
-        """Return how many prefixes the peers are in, and the share of the most frequent of the shorter ones."""
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
         nets, densest = {}, Share(0, 0)
         for length in NETS[self._family]:
@@ -314,14 +307,12 @@ class Summaries:
         return nets, densest
 
     def _some(self, rows: NDArray[np.int64], peers: Words) -> list[str]:
-        """Return some peers: those of the smallest hashes, which are as good as random."""
         chosen = peers[np.argsort(rows)[:SAMPLE_PEERS]].tolist()
         make = ipaddress.IPv4Address if self._family == 4 else ipaddress.IPv6Address
         return [str(make(number)) for number in sorted(high << 64 | low for high, low in chosen)]
 
 
 def service_text(field: Mapping[str, Any]) -> str:
-    """Return one of the services in a row's evidence for people: tcp/22 at the peer 97 %, icmp 3 %."""
     return f"{field['port']}{PLACES.get(field['at'], '')} {100 * field['share']:.0f} %"
 
 

@@ -31,6 +31,7 @@ from superhosts.core.columns.addresses import (
     Rows,
     parse_address,
     parse_at,
+    taken,
     widened,
 )
 from superhosts.core.columns.column import Text, count_of
@@ -57,8 +58,8 @@ from superhosts.sources.tables.details import (
 )
 from superhosts.sources.tables.mapping import UNITS, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat, taken
-from superhosts.sources.tables.times import NO_TIME, factor_of, parse_times, scale_floats, scale_integers
+from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat
+from superhosts.sources.tables.times import NO_TIME, parse_times, scale_floats, scale_integers
 
 FILE_MAGIC = b"ARROW1\0\0"
 STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -71,8 +72,6 @@ _TIMES = "times are TIMESTAMP, numbers (s, ms, us or ns) or text (ISO 8601)"
 
 
 class Wanted(NamedTuple):
-    """What is read of a table."""
-
     src: str
     dst: str
     times: RowTimes | None
@@ -285,7 +284,7 @@ def _times(array: Any, column: str, unit: str) -> Times:
     import pyarrow
     from pyarrow import types
 
-    kind, factor = array.type, factor_of(unit)
+    kind, factor = array.type, UNITS.get(unit, 0)
     if types.is_dictionary(kind):
         known, indices = _times(array.dictionary, column, unit), _filled_numbers(array.indices)
         is_inside = (indices >= 0) & (indices < len(known))
@@ -487,8 +486,6 @@ class StreamFile:
 
 
 class StreamBatches:
-    """The batches of an Arrow stream."""
-
     def __init__(self, source: Opens) -> None:
         self._name = source.name
         self._stream = source.open()
@@ -522,8 +519,6 @@ class StreamBatches:
 
 
 class FileBatches:
-    """The batches of an Arrow file."""
-
     def __init__(self, source: Opens) -> None:
         self._places = placed(source)
         self._done = 0
@@ -550,8 +545,6 @@ class FileBatches:
 
 
 class ArrowReader:
-    """One pass over an Arrow file or stream."""
-
     def __init__(self, source: Opens, options: TableOptions) -> None:
         self._name = source.name
         self._rows = 0

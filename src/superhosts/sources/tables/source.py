@@ -58,8 +58,6 @@ class RowBlock:
 
 
 class TableReader(Protocol):
-    """One pass over a table."""
-
     columns: Sequence[str]  # those found, for messages; known once it was opened
     has_time: bool  # rows have a time
 
@@ -84,8 +82,6 @@ class TableFormat:
 
 
 class RowPackets:
-    """The packets of a table, block by block, and its counters."""
-
     def __init__(self, name: str, reader: TableReader, counters: SourceCounters, *, one_window: bool) -> None:
         self._name = name
         self._reader = reader
@@ -174,10 +170,6 @@ def _words(bad: BadRow) -> str:
 
 def _no_times(count: int) -> Times:
     return np.broadcast_to(np.int64(0), (count,))
-
-
-def taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
-    return AddressColumn(ends.kinds[kept], ends.words[kept]) if isinstance(ends, AddressColumn) else ends[kept]
 
 
 class TableSource(FileSource[RowPackets]):

@@ -258,7 +258,6 @@ class TextReader:
 
 
 def open_text(source: Opens, begin: Begin, threads: int | None) -> TextReader:
-    """Return a reader of a text, by several threads if it is a plain and large file."""
     cutting = Cutting(PIECE_BYTES, threads=threads)
     return TextReader(source, begin, cutting.workers() if cutting.suits(_plain_size(source)) else 1)
 
