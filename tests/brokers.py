@@ -28,6 +28,7 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions, Timing
 from superhosts.fleet.nats.messages import Chunk
+from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.spool import Spool
 
 MIB = 1 << 20
@@ -187,6 +188,14 @@ def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator
         thread.join(DEADLINE)
         assert not thread.is_alive()
     assert failures == []
+
+
+@contextmanager
+def receiving(receiver: NatsReceiver, intake: Any) -> Iterator[None]:
+    """Run the hub's end of a link during the block, from the moment in which it is connected."""
+    with running(receiver.run, intake):
+        eventually(lambda: receiver.counters.connects)
+        yield
 
 
 class ClosingServer:

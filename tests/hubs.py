@@ -7,7 +7,7 @@ import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
@@ -64,6 +64,16 @@ class Node:
     def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
         path = write_parcel(sketch, self.folder / "wire", site)
         return self.arrive(path, site or min(sketch.sites))
+
+    def send_all(self, *sketches: Sketch) -> Self:
+        for sketch in sketches:
+            self.send(sketch)
+        return self
+
+    def step(self, *sketches: Sketch) -> Self:
+        """Deliver sketches, and let the hub report what is ready."""
+        self.send_all(*sketches).hub.step()
+        return self
 
     def arrive(self, path: Path, site: str) -> Receipt:
         arrived = self.intake.folder / f"{next(self._arrivals)}.part"

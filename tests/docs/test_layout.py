@@ -16,11 +16,12 @@ from places import ROOT
 PACKAGE = ROOT / "src" / "superhosts"
 DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 # Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks,
-# sizes, the thread pool, columns of addresses, formulas of the planner.
+# locks, sizes, the thread pool, columns of addresses, formulas of the planner.
 TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
     "detectors/engines/base.py",
+    "detectors/lock.py",
     "core/device.py",
     "core/pairs.py",
     "detectors/formulas.py",

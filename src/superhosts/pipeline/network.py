@@ -57,7 +57,7 @@ from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 from superhosts.sources.base import SourceCounters
 
 SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts

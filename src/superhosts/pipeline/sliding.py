@@ -20,7 +20,7 @@ from typing import NamedTuple
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.cube import Cube
-from superhosts.jit.pool import Reuse
+from superhosts.jit.memory import Reuse
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import MOST_KEPT
 from superhosts.sketch.sketch import Sketch

@@ -129,7 +129,7 @@ def observe_edge(
     found.append(metrics.of_backlogs({"spool": earlier}))
     if rows is not None:
         found.append(metrics.of_restoring(lambda: scan.restoring))
-        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations()}))
+        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations.each()}))
     return found
 
 

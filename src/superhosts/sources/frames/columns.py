@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 from superhosts.sources.base import Sampling, SourceCounters, Wants
 
 Tally = NDArray[np.int64]
