@@ -29,7 +29,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream
+from superhosts.sources.input import STANDARD_INPUT, Input, Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
@@ -150,7 +150,9 @@ class HeadedInput(Input):
         self._header = header
 
     def open(self) -> Stream:
-        return PeekedStream(self._header, super().open())
+        stream = super().open()
+        stream.unread(self._header)
+        return stream
 
 
 # Groups: every row is one, its ends are arrays, and its answer is one value, an array of tuples of the columns that are

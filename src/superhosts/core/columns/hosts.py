@@ -33,7 +33,7 @@ from superhosts.core.device import run_parallel, split_evenly, thread_count
 from superhosts.core.pairs import MAPPED, Addresses, HostFormat, as_words, numbers_to_array
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 
 # Integers are mostly the int64 of data frames. One pass copies the low halves and ORs all values, so that the range
 # check costs nothing beside the reading. Only if the OR says that a value does not fit is it looked for. Long columns
