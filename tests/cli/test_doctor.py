@@ -211,7 +211,7 @@ from hostgpu import host_gpu
 from superhosts.cli import doctor as checks
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.cube.engine import make_on_gpu
-from superhosts.detectors.engines.autogpu import AutoGpu
+from superhosts.detectors.engines.base import AutoGpu
 from superhosts.detectors.gpu import launch
 from superhosts.pipeline.settings import Settings
 

@@ -20,8 +20,7 @@ from superhosts.core.device import cuda_problem, gpus_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
 from superhosts.core.pairs import numbers_to_array, words_to_column
 from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
-from superhosts.detectors.engines.autogpu import AutoGpu, said
-from superhosts.detectors.engines.base import GpuTuning, Tuning
+from superhosts.detectors.engines.base import AutoGpu, GpuTuning, Tuning, said
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import unite
 from superhosts.errors import DeviceWarning, GpuMemoryError

@@ -126,20 +126,6 @@ def test_a_sample_of_the_pairs_gives_unbiased_numbers_and_honest_intervals(bits:
     assert np.mean(held) > 0.85
 
 
-@pytest.mark.parametrize("giants", [0, 1])
-def test_a_sample_moves_the_lower_bound_of_saturated_hosts(giants: int) -> None:
-    plain = Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants)
-    bounds = []
-    for geometry in (plain, plain._replace(sample_bits=2)):
-        cube = Cube(geometry=geometry, device="cpu", exact=False)
-        fill(cube, {7: 300_000 if giants else 10_000})
-        row = cube.estimate(7)
-        assert row.saturated
-        bounds.append(row.peers_low)
-    assert bounds[0] > 150
-    assert bounds[1] == pytest.approx(4 * bounds[0], abs=4)
-
-
 @pytest.mark.parametrize(("giants", "most"), [(0, 1064), (1, 68_139)])
 def test_a_sample_moves_the_most_peers_that_can_be_measured(giants: int, most: int) -> None:
     """64 rows are full near 64·ln 64 = 266.17 peers; one in 4 pairs is written, one in 256 to giant columns."""

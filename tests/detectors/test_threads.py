@@ -215,30 +215,6 @@ def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
 # Two at a time
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DETECTORS)
-def test_two_that_take_each_other_in_meanwhile_both_have_all(name: str) -> None:
-    given = growing(40, 2000)
-    *_, alone = prefixes(name, given)
-    for _ in range(max(2, ROUNDS // 4)):
-        one, two = make(name, device="cpu"), make(name, device="cpu")
-
-        def merge_many(into: Detector, other: Detector) -> None:
-            for _ in range(10):
-                into.merge(other)
-                into.merge(into)
-
-        together(
-            feeding(one, given[::2]),
-            feeding(two, given[1::2]),
-            lambda one=one, two=two: merge_many(one, two),
-            lambda one=one, two=two: merge_many(two, one),
-        )
-        one.merge(two)
-        two.merge(one)
-        assert content(one) == content(two) == content(alone)
-
-
 def bundle(site: str, given: list[Columns], *parts: sh.Part) -> sh.Sketch:
     sketch = sh.Sketch(lambda _: make("cube", device="cpu"), window=sh.Window(0, 10), site=site)
     for part in parts:
@@ -399,23 +375,6 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
         detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
         detector.lock = Trap()  # type: ignore[assignment]
         assert takes_lock(detector, method, tmp_path), f"{name}.{method} runs without the lock: see Detector"
-
-
-def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
-    class Forgetful(sh.Exact):
-        def peek(self) -> int:
-            return self.pending_rows
-
-        @property
-        def rows(self) -> int:
-            return self.kept
-
-    assert {"peek", "rows"} <= set(public(Forgetful))
-    detector = Forgetful(device="cpu")
-    detector.lock = Trap()  # type: ignore[assignment]
-    assert not takes_lock(detector, "peek", tmp_path)
-    assert not takes_lock(detector, "rows", tmp_path)
-    assert takes_lock(detector, "memory", tmp_path)
 
 
 class Noted:

@@ -19,7 +19,7 @@ from livescans import EXACT, Clock, Pipes, Start, some
 from superhosts.core.pairs import Window
 from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.errors import UsageError
-from superhosts.jit.pool import Reuse
+from superhosts.jit.memory import Reuse
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings

@@ -25,7 +25,6 @@ from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
 from superhosts.output.console import ReportedErrors, command_line, fail_with, say
 from superhosts.output.table import OutputConsole
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
 
 
@@ -38,14 +37,8 @@ def calibrate(options: Calibrate) -> None:
     exact = {} if settings.exact is None else {"exact": settings.exact}
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
-    run = Scan(
-        open_inputs(options.inputs, errors.add, tables=options.tables),
-        settings,
-        RunOptions(find=False),
-        make_detector=panels.make,
-        on_error=errors.add,
-        on_progress=progress.step,
-    )
+    sources = open_inputs(options.inputs, errors.add, tables=options.tables)
+    run = panels.run(sources, on_error=errors.add, on_progress=progress.step)
 
     def show(window: Window, hosts: int) -> None:
         progress.busy(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")  # which may take a while

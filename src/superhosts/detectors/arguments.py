@@ -61,7 +61,6 @@ _TEXT = {str, bytes, np.str_, np.bytes_}
 
 
 def check_threshold(threshold: Any, name: str = "threshold") -> float:
-    """Return the threshold as a float; raise UsageError, which names the argument or option, if it is invalid."""
     if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
         shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
         raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
@@ -69,7 +68,6 @@ def check_threshold(threshold: Any, name: str = "threshold") -> float:
 
 
 def check_count(count: int, name: str = "top") -> int:
-    """Return the number of hosts to list as an integer; raise UsageError, which names it, if it is invalid."""
     number = whole_number(count)
     if number is None or number < 1:
         raise UsageError(f"{name} {count!s}: must be a number of hosts, at least 1")
@@ -203,7 +201,6 @@ def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[
 
 
 def is_one_host(host: Any) -> bool:
-    """Return True if a question is about one host, not a column of them."""
     return isinstance(host, str | bytes | Real | Host | None) or (isinstance(host, np.ndarray) and host.ndim == 0)
 
 
@@ -341,7 +338,6 @@ def _decoded(piece: bytes) -> str | None:
 
 
 def read_column(column: Any, name: str) -> KeyColumn:
-    """Return a column of integers or text. Raise UsageError if it is something else."""
     if is_on_gpu(column):
         return KeyColumn(_whole(column, name))
     if isinstance(column, list | tuple):

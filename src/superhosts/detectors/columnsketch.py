@@ -25,8 +25,8 @@ from superhosts.core.text import counted, either
 from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.arguments import check_threads
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
 from superhosts.detectors.engines.base import (
+    NOT_COMPILED,
     Arrays,
     ArrayShape,
     Counts,
@@ -36,6 +36,7 @@ from superhosts.detectors.engines.base import (
     Sums,
     Words,
     make_engine,
+    say_once,
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
@@ -192,7 +193,6 @@ class ColumnSketch(Detector):
         return found
 
     def _warn(self, threshold: float) -> None:
-        """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
         mean = max(self._zero_share() * rows, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound

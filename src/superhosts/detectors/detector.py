@@ -102,7 +102,6 @@ class Detector(Storable, ABC):
 
     @classmethod
     def check_device(cls, device: str) -> None:
-        """Raise UsageError if this detector cannot run on a device."""
         check_device(device)
 
     # Constant properties, which need no lock
@@ -218,7 +217,6 @@ class Detector(Storable, ABC):
                     self._names.add(batch.hosts, batch.peers, batch.names)
 
     def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
-        """Return the blocks of a batch; raise UsageError if its columns do not fit this detector or each other."""
         return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
 
     def _narrows(self) -> bool:
@@ -486,7 +484,6 @@ class Detector(Storable, ABC):
         """Return the detector's own arrays if they are in main memory, otherwise copies."""
 
     def _file_arrays(self) -> Arrays:
-        """Return the arrays that a file holds, in one of the forms of `_file_shapes`."""
         return self._arrays()
 
     def _load_arrays(self, arrays: Arrays) -> None:
@@ -516,7 +513,6 @@ class Detector(Storable, ABC):
             self._update(hosts, peers)
 
     def _copy(self) -> Self:
-        """Return a detector with the same content, but for names."""
         return self._with_state(copy.deepcopy(state_of(self)))
 
     @abstractmethod

@@ -248,7 +248,6 @@ class Exact(Detector):
 
     @on_own_gpu
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
-        """Return exact numbers of peers. Every confidence interval is the number itself."""
         self._compact()
         words = hosts.reshape(len(hosts), self.host_words).astype(np.uint64)
         if len(hosts) <= SCANNED_HOSTS:
@@ -317,7 +316,6 @@ class Exact(Detector):
 
 
 def _looked_up(asked: Rows, known: Rows, peers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the peers of hosts, given as rows of words, from those of all known hosts; 0 for others."""
     if not len(known):
         return np.zeros(len(asked), np.int64)
     # Rows of big-endian words compare as bytes do.

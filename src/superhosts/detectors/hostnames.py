@@ -119,7 +119,6 @@ class HostNames:
         return twin
 
     def add(self, hosts: Addresses, peers: Addresses, text: TextColumn) -> None:
-        """Add the hosts of pairs, given as hashes and as texts."""
         pairs = _as_rows(hosts), _as_rows(peers)
         done = 0
         while done < len(hosts):
@@ -170,7 +169,6 @@ class HostNames:
             self._rebuild(self._first())
 
     def _make_room(self) -> None:
-        """Forget names, or enlarge the tables."""
         count = int(self._table.used[0])
         if count == len(self._table.ranks) and count > self.most:
             self._rebuild(self._first())
@@ -314,7 +312,6 @@ def _append(table: NameTable, place: int, high: int, low: int, rank: int) -> int
 
 @compiled
 def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) -> None:
-    """Write the letters of a name behind the others."""
     used = table.used[1]
     for i in range(size):
         table.letters[used + i] = data[start + i]

@@ -75,8 +75,6 @@ class StoredPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """The validated header of a sketch file."""
-
     file: str
     digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
     window: Window | None
@@ -129,7 +127,6 @@ def check_memory(needed: int, limit: int, file: str) -> None:
 
 @contextmanager
 def header_errors(file: str) -> Iterator[None]:
-    """Convert errors from invalid content into a SketchFileError that names the file."""
     try:
         yield
     except (GpuMemoryError, MergeError, SketchFileError):
@@ -233,7 +230,6 @@ def _build_kind(fields: Mapping[str, Any], detector: type[Any], place: str) -> K
 def _check_arrays(
     kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]], evidence: EvidenceKind | None, classes: Classes
 ) -> dict[Part, StoredPart]:
-    """Check that the arrays are exactly those that the parts and the evidence need, with the right types and shapes."""
     stored = {array["name"]: array["shape"] for array in arrays}
     expected = {
         name: ArrayShape((None, width))
@@ -322,14 +318,12 @@ class Storable:
     __hash__ = None  # type: ignore[assignment]  # Its content changes.
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
         made = super().__new__(cls)
         give_lock(made)
         return made
 
     @classmethod
     def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return an object of this class with its own lock and these attributes."""
         made = cls.__new__(cls)
         vars(made).update(state)
         return made

@@ -157,7 +157,6 @@ def is_cold(function: Callable[..., Any]) -> bool:
 
 
 def cache_folder(function: Callable[..., Any]) -> str | None:
-    """Return the folder in which the machine code of `function` is kept; None if numba cannot write anywhere."""
     return getattr(getattr(function, "_cache", None), "cache_path", None)
 
 
@@ -477,7 +476,6 @@ def _describe_code(code: CodeType, variables: dict[str, Any], seen: dict[Functio
 
 
 def _describe_global(path: tuple[str, ...], variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
-    """Describe a global variable; of a module, the attribute that is read."""
     name, *attributes = path
     value = variables[name] if name in variables else getattr(builtins, name, f"{name} is not defined")
     for attribute in attributes:

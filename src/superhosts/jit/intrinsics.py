@@ -151,7 +151,6 @@ def _call(builder: Any, kind: Any, name: str, *values: Any) -> Any:
 
 
 def _spread(builder: Any, word: Any) -> Any:
-    """Return a line of which every word is this one."""
     none, numbers = ir.Constant(_LINE, ir.Undefined), ir.VectorType(ir.IntType(32), LINE_WORDS)
     first = builder.insert_element(none, word, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, none, ir.Constant(numbers, [0] * LINE_WORDS))

@@ -31,7 +31,7 @@ from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.cube.cuda import CudaCube
 from superhosts.detectors.engines.base import GpuTuning, TransferSizes, Tuning
-from superhosts.detectors.gpu import driver, launch, transfer
+from superhosts.detectors.gpu import launch, transfer
 from superhosts.detectors.gpu.transfer import Lane
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.gse import Gse
@@ -265,52 +265,6 @@ def test_where_memory_for_more_room_is_refused_nobody_is_lost_either():
     with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
         on_gpu.super_hosts(4)
     assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-
-
-def test_a_recording_that_was_interrupted_is_not_kept():
-    class Graph:
-        def __init__(self, steps):
-            self.steps = steps
-
-        def launch(self, _stream):
-            played.extend(self.steps)
-
-    class Stream:
-        def start_recording(self):
-            recorded.clear()
-
-        def stop_recording(self):
-            if "second" not in recorded:  # The driver may refuse to end a recording that is broken.
-                raise driver.DriverError("cuStreamEndCapture", 901)
-            return Graph(list(recorded))
-
-        def __init__(self, waits_for_default=True):
-            self.waits_for_default = waits_for_default
-
-        def separate(self):
-            return Stream(waits_for_default=False)
-
-        def synchronize(self):
-            pass
-
-    def sequence(stream, broken=False):
-        streams.append(stream.waits_for_default)
-        recorded.append("first")
-        if broken:
-            raise KeyboardInterrupt
-        recorded.append("second")
-
-    streams: list[bool] = []
-    recorded: list[str] = []
-    played: list[str] = []
-    replay = launch.Replay(Stream())
-    replay(sequence)  # runs the sequence directly
-    with pytest.raises(KeyboardInterrupt):
-        replay(lambda stream: sequence(stream, broken=True))
-    replay(sequence)
-    replay(sequence)
-    assert played == ["first", "second"] * 2
-    assert streams == [True, False, False]  # The recording leaves the default stream free for other threads.
 
 
 def test_a_sketch_that_nobody_holds_is_gone_at_once():

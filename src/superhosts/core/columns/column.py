@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans, taken
 from superhosts.core.pairs import MAPPED
 
 # Arrow, pandas and memory maps give read-only memory. numba has a type of its own for read-only arrays and would
@@ -101,11 +101,7 @@ class Column:
 
 
 def _some(values: Values, rows: slice) -> Values:
-    if isinstance(values, Text):
-        return values.part(rows)
-    if isinstance(values, AddressColumn):
-        return AddressColumn(values.kinds[rows], values.words[rows])
-    return values[rows]
+    return values.part(rows) if isinstance(values, Text) else taken(values, rows)
 
 
 def count_of(values: Values) -> int:

@@ -51,8 +51,6 @@ class CanBeArray(Protocol):
 
 
 class OnGpu(Protocol):
-    """An array in a GPU's memory."""
-
     @property
     def __cuda_array_interface__(self) -> Any: ...
 
@@ -87,16 +85,19 @@ TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 
 def from_objects(values: Sequence[Any], name: str) -> Column:
     valid = _not_null(values)
-    present = values if valid is None else [each for each, is_valid in zip(values, valid, strict=True) if is_valid]
-    kinds = set(map(type, present))
+    rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
+    kinds = set(map(type, values if valid is None else [values[row] for row in rows.tolist()]))
+
+    def filled(nothing: Any) -> Sequence[Any]:
+        return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
+
     if all(issubclass(kind, str) for kind in kinds):
-        return Column(_spread_any(text_of_strings(present), valid), name, valid)
+        return Column(text_of_strings(filled("")), name, valid)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return Column(_spread(_integers(present), valid), name, valid)
+        return Column(_integers(filled(0)), name, valid)
     if all(issubclass(kind, bytes) for kind in kinds):
-        return Column(_spread_any(text_of_bytes(present)._replace(is_binary=True), valid), name, valid)
-    addresses = _addresses(present, name, np.arange(len(values)) if valid is None else np.flatnonzero(valid))
-    return Column(_spread_any(addresses, valid), name, valid)
+        return Column(text_of_bytes(filled(b""))._replace(is_binary=True), name, valid)
+    return Column(_addresses(values, name, rows.tolist()), name, valid)
 
 
 def text_of_strings(strings: Sequence[str]) -> Text:
@@ -133,21 +134,6 @@ def is_null(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _spread(values: NDArray[Any], valid: Flags | None) -> NDArray[Any]:
-    """Return the values of rows that are not null with zeros for the others between them."""
-    if valid is None:
-        return values
-    result = np.zeros((len(valid), *values.shape[1:]), values.dtype)
-    result[valid] = values
-    return result
-
-
-def _spread_any(values: Text | AddressColumn, valid: Flags | None) -> Text | AddressColumn:
-    if isinstance(values, Text):
-        return values._replace(starts=_spread(values.starts, valid), ends=_spread(values.ends, valid))
-    return AddressColumn(_spread(values.kinds, valid), _spread(values.words, valid))
-
-
 def _integers(values: Sequence[Any]) -> NDArray[Any]:
     """Return Python integers as a column, of objects if they do not fit in 64 bits."""
     if not len(values):
@@ -160,21 +146,22 @@ def _integers(values: Sequence[Any]) -> NDArray[Any]:
     return np.array(values, object)
 
 
-def _addresses(values: Sequence[Any], name: str, rows: NDArray[np.int64]) -> AddressColumn:
-    """Return a mixture of text, bytes and `ipaddress` objects as addresses; raise UsageError if a row is none."""
-    kinds, words = np.empty(len(values), np.uint8), np.empty((len(values), 2), np.uint64)
-    if _is_integer(values[0]):
-        i = next(i for i, value in enumerate(values) if not _is_integer(value))
-        raise UsageError(f"{name}, row {rows[i]}: {values[i]!r} is not an integer, but row {rows[0]} is")
-    for i, value in enumerate(values):
+def _addresses(values: Sequence[Any], name: str, rows: Sequence[int]) -> AddressColumn:
+    """Return text, bytes and `ipaddress` objects in `rows` as addresses; raise UsageError if one is none."""
+    kinds, words = np.zeros(len(values), np.uint8), np.zeros((len(values), 2), np.uint64)
+    if _is_integer(values[rows[0]]):
+        row = next(row for row in rows if not _is_integer(values[row]))
+        raise UsageError(f"{name}, row {row}: {values[row]!r} is not an integer, but row {rows[0]} is")
+    for row in rows:
+        value = values[row]
         try:
             address = value if isinstance(value, ADDRESS_TYPES) else ipaddress.ip_address(_decoded(value))
         except (TypeError, ValueError):
             shown = repr(value) if len(repr(value)) <= SHOWN else f"{type(value).__name__} object"
-            raise UsageError(f"{name}, row {rows[i]}: {shown} is not an address; use {TAKEN}") from None
+            raise UsageError(f"{name}, row {row}: {shown} is not an address; use {TAKEN}") from None
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         number = int(mapped or address)
-        kinds[i], words[i, 0], words[i, 1] = 4 if mapped else address.version, number >> 64, number & MASK64
+        kinds[row], words[row, 0], words[row, 1] = 4 if mapped else address.version, number >> 64, number & MASK64
     return AddressColumn(kinds, words)
 
 
@@ -353,7 +340,6 @@ def from_numpy(array: NDArray[Any], name: str) -> Column:
 
 
 def _refuse_floats(array: NDArray[Any], name: str) -> None:
-    """Raise UsageError, which names the first row that is no number, else the first row."""
     is_nan = np.isnan(array)
     row = int(np.argmax(is_nan))
     advice = "drop such rows, or use a nullable type (Int64)" if is_nan[row] else "convert the column to integers"
@@ -362,7 +348,6 @@ def _refuse_floats(array: NDArray[Any], name: str) -> None:
 
 
 def _from_text(array: NDArray[Any], name: str) -> Column:
-    """Return an array of strings, byte strings or Python objects as a column."""
     if array.dtype.kind in "TO":
         return from_objects(array.tolist(), name)
     try:
@@ -388,7 +373,6 @@ def _from_pandas(data: Any, name: str) -> Column:
 
 
 def _by_arrow(data: Any, name: str) -> Column:
-    """Return an Arrow array, or a stream of them, from any producer, as a column."""
     if str(getattr(data, "dtype", "")) in WIDE:
         return from_objects(data.to_list(), name)
     arrow = import_arrow("reading Arrow columns")
@@ -491,5 +475,4 @@ def _column_names(table: Any) -> list[Any] | None:
 
 
 def _module(value: Any) -> str:
-    """Return the package of an object's class."""
     return type(value).__module__.partition(".")[0].lstrip("_")

@@ -32,8 +32,7 @@ from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu, merge
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import encode, gather
 from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
-from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Arrays, ArrayShape, Counts, Engine, Plan, Words
+from superhosts.detectors.engines.base import Arrays, ArrayShape, AutoGpu, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclude, measure, measure_all, saturation_of
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
@@ -336,7 +335,6 @@ class Cube(ColumnSketch):
 
 @lru_cache(maxsize=64)
 def search_for(threshold: float, geometry: Geometry) -> Search:
-    """Return the limits that a host with at least `threshold` peers satisfies."""
     written = threshold / geometry.sample
     prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
     competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))

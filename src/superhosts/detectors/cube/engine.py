@@ -27,14 +27,24 @@ from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.autogpu import AutoGpu, say_once
-from superhosts.detectors.engines.base import Arrays, Counts, Engine, Front, Plan, Words, make_engine, to_host
+from superhosts.detectors.engines.base import (
+    Arrays,
+    AutoGpu,
+    Counts,
+    Engine,
+    Front,
+    Plan,
+    Words,
+    make_engine,
+    say_once,
+    to_host,
+)
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import Portion, unpack_portion
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import new_words
+from superhosts.jit.memory import new_words
 
 
 @compiled
@@ -62,10 +72,6 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
     return fetched
 
 
-def keep_larger(labels: Words, other: Words, into: Words) -> None:
-    np.maximum(labels, other, out=into)
-
-
 class CpuCube(CpuEngine):
     def __init__(self, plan: Plan, bins: Bins | None = None, *, cleared: bool = True) -> None:
         super().__init__(plan, bins, cleared=cleared)
@@ -87,22 +93,14 @@ class CpuCube(CpuEngine):
     def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
         return columns_of(mangled, True, geometry, key)
 
-    def write(self, task: Task) -> None:
-        self.write_from(task, self.bins.pool)
-
-    def write_from(self, task: Task, pool: Pool) -> None:
-        fill(task, pool, self.store, self.geometry, self.key)
-
-    def merge(self, other: Engine) -> None:
-        super().merge(other)
-        self._unite_labels(self, other)
+    def write(self, task: Task, pool: Pool | None = None) -> None:
+        """Write the pairs of one thread's task, whose chunks are in the pool of the bins or in another."""
+        fill(task, pool or self.bins.pool, self.store, self.geometry, self.key)
 
     def unite(self, one: Engine, other: Engine) -> None:
         super().unite(one, other)
-        self._unite_labels(one, other)
-
-    def _unite_labels(self, one: Engine, other: Engine) -> None:
-        by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
+        labels = one.arrays()["labels"], other.arrays()["labels"], self.labels
+        by_rows(lambda one, other, into: np.maximum(one, other, out=into), labels, self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         if block.is_empty:
@@ -153,15 +151,19 @@ class Stages(Front):
 
     def settle(self) -> PairSet | None:
         """Write all pending pairs. Return the set if the cube is exact, else None."""
-        if self.pairs is not None and self.dense is None:
-            self.pairs.drain()
-            if not self.pairs.is_over:
-                return self.pairs
-        self._finish()
-        return None
+        pairs = self._drained()
+        if pairs is None:
+            self._finish()
+        return pairs
+
+    def _drained(self) -> PairSet | None:
+        """Insert the pairs in the bins. Return the set, or None if it has too many pairs or is dense."""
+        if self.pairs is None or self.dense is not None:
+            return None
+        self.pairs.drain()
+        return None if self.pairs.is_over else self.pairs
 
     def densify(self) -> None:
-        """Become dense, even if all pairs fit: the caller knows that more will come."""
         self.settle()
         self._finish()
 
@@ -238,9 +240,6 @@ class Stages(Front):
     def size(self) -> int:
         return self.pairs.memory if self.pairs is not None else self._answering().size
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.update_batches([(hosts, peers)])
-
     def update_batches(self, batches: Batches) -> None:
         for piece in _pieces(batches):
             if self.dense is not None:
@@ -255,12 +254,8 @@ class Stages(Front):
                 self._finish()  # The set overflowed, and the rest of the piece is in the bins.
 
     def _drain(self) -> None:
-        """Empty the bins, which are full."""
-        if self.pairs is not None and self.dense is None:
-            self.pairs.drain()
-            if not self.pairs.is_over:
-                return
-        self._become_dense()
+        if self._drained() is None:
+            self._become_dense()
 
     def flush(self) -> None:
         if self.settle() is None and self.dense is not None:
@@ -376,7 +371,7 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
 
     def write(portion: Portion) -> None:
-        dense.write_from(Task(portion.chunks, portion.sizes, unseen), portion.pool)
+        dense.write(Task(portion.chunks, portion.sizes, unseen), portion.pool)
 
     pairs.pass_to(write, dense.threads, release=release)
 

@@ -239,7 +239,6 @@ def _mark_contenders(array: int, size: int, work: Work) -> None:
 
 @compiled
 def _list_contenders(array: int, size: int, work: Work) -> int:
-    """List the pairs of the block that are marked in one array; return their number."""
     marks, contenders = work.block.marks, work.block.contenders
     shift = np.uint64(48 - 16 * (array % (TICKET_ARRAYS + work.geometry.turned_lines)))
     low, found = np.uint64(0xFFFF), np.uint64(0)
@@ -274,8 +273,6 @@ def _write(hosts: Any, array: int, slice_: int, count: int, blindly: bool, work:
 
 
 class Lane(NamedTuple):
-    """The numbers from which an array's addresses are computed, as uint64."""
-
     multiplier: np.uint64
     addend: np.uint64
     bits: np.uint64  # of the array in one slice; fewer than 2^32

@@ -265,7 +265,6 @@ def write_rows(content: HostRows, slice_: Slice, geometry: Geometry, key: Key) -
 
 @compiled
 def write_labels(content: HostRows, number: int, labels: Words, geometry: Geometry, key: Key) -> None:
-    """Keep the maximum of each label of slice `number` and the labels of its hosts. `labels` has all columns."""
     for member in range(content.edges[number], content.edges[number + 1]):
         host = content.members[member]
         wins = content.winners[host]

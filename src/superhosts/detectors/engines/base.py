@@ -7,18 +7,23 @@ CPU, in one place for all devices.
 
 from __future__ import annotations
 
+import os
+import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpus_of
+from superhosts.core.device import choose_device, gpus_of
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import Take
+from superhosts.errors import DeviceWarning, GpuMemoryError
 
 Arrays = dict[str, NDArray[Any]]
 Words = NDArray[np.uint64]  # bits of columns, labels, or hosts as rows (high word, low word)
@@ -130,26 +135,26 @@ class Engine(ABC):
 
     @property
     def host_memory(self) -> int:
-        """Bytes of a set of hosts stored in addition to the columns; 0 in most engines."""
         return 0
 
     @property
     def size(self) -> int:
         return int(self.geometry.memory) + self.host_memory
 
-    @abstractmethod
+    # An engine has `update` or `update_batches`: each calls the other.
+
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
 
         For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
+        self.update_batches([(hosts, peers)])
 
     def update_batches(self, batches: Batches) -> None:
         for hosts, peers in batches:
             self.update(hosts, peers)
 
     def is_compiled(self) -> bool:
-        """Return True if the kernels for updates and searches need not be compiled."""
         return True
 
     def compile(self) -> None:  # noqa: B027
@@ -180,7 +185,6 @@ class Engine(ABC):
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         raise NotImplementedError("this sketch has no giant columns")
 
     def block_takers(self) -> dict[str, Take] | None:
@@ -200,7 +204,6 @@ class Engine(ABC):
         """Return the whole state as arrays in main memory."""
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by arrays that `arrays` returned."""
         raise NotImplementedError("sketches of this engine have no files")
 
     def copy_from(self, other: Engine) -> None:
@@ -217,7 +220,6 @@ MakeOnGpu = Callable[[Plan, int], Engine]
 
 
 def make_engine(plan: Plan, device: str, on_cpu: Callable[[Plan], Engine], on_gpu: MakeOnGpu) -> Engine:
-    """Return an empty engine on the CPU, on a GPU or on several."""
     engines = [on_gpu(plan, gpu) for gpu in gpus_of(device)]
     if not engines:
         return on_cpu(plan)
@@ -293,3 +295,83 @@ class SeveralEngines(Front):
     def load(self, arrays: Arrays) -> None:
         self.clear()
         self.engines[0].load(arrays)
+
+
+# The GPU of device "auto". It takes a quarter of a second to start, and kernels that are not on disk take seconds to
+# compile, during which Python does little else. A scan is often over by then. So work begins on the CPU. What is large
+# asks for the GPU, which is then started in a thread, and moves there when it is ready. If kernels would have to be
+# compiled, the work stays on the CPU, and a warning says how to compile them. The bits are the same on either device.
+
+NOT_COMPILED = (
+    "its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
+    "and any command with --device cuda those that it needs; they are kept on disk"
+)
+said: set[str] = set()  # warnings of this process
+
+
+def say_once(text: str) -> None:
+    """Warn, but never twice with the same words, even if the warning is an error."""
+    if text not in said:
+        said.add(text)
+        warnings.warn(text, DeviceWarning, stacklevel=2)
+
+
+def find_gpu() -> int | None:
+    """Return the GPU that "auto" selects. This asks the driver, which takes a tenth of a second."""
+    return next(iter(gpus_of(choose_device("auto"))), None)
+
+
+class AutoGpu:
+    def __init__(self, make: MakeOnGpu, find: Callable[[], int | None] = find_gpu) -> None:
+        self._make, self._find = make, find
+        self._start_anew()
+        os.register_at_fork(after_in_child=self._start_anew)  # CUDA does not survive a fork.
+
+    def _start_anew(self) -> None:
+        self._trials: dict[object, Future[int | None]] = {}  # the GPU that can be used, by geometry
+        self._lock = threading.Lock()
+        # The process does not end before this thread: to end inside the driver would not be safe.
+        self._thread = ThreadPoolExecutor(1, "superhosts-gpu")
+
+    def engine(self, plan: Plan) -> tuple[Engine, str] | None:
+        """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""
+        with self._lock:
+            if plan.geometry not in self._trials:
+                self._trials[plan.geometry] = self._thread.submit(self._try, plan)
+            trial = self._trials[plan.geometry]
+        if not trial.done():
+            return None
+        try:
+            gpu = trial.result()
+            return None if gpu is None else (self._make(plan, gpu), f"cuda:{gpu}")
+        except Exception as error:
+            self.give_up(plan, error)
+            return None
+
+    def give_up(self, plan: Plan, error: Exception) -> None:
+        """Stay on the CPU from now on, because the GPU failed; say so."""
+        failed: Future[int | None] = Future()
+        failed.set_result(None)
+        with self._lock:
+            self._trials[plan.geometry] = failed
+        say_once(f"the GPU is not used: {error}")
+
+    def wait(self) -> None:
+        """Wait until all that was started in the background has ended."""
+        for trial in list(self._trials.values()):
+            trial.exception()
+
+    def _try(self, plan: Plan) -> int | None:
+        """Start the GPU and send pairs to an engine there, which is discarded: what takes long is done then."""
+        gpu = self._find()
+        if gpu is None:
+            return None
+        try:
+            engine = self._make(plan, gpu)
+            if not engine.is_compiled():
+                raise RuntimeError(NOT_COMPILED)
+            engine.update_batches(sample_batches(plan.geometry.key_bits))
+            engine.flush()
+        except GpuMemoryError:
+            return None
+        return gpu

@@ -270,7 +270,6 @@ def are_integers(hosts: Addresses, key_bits: int) -> bool:
 
 
 def narrow_batches(batches: Batches, key_bits: int) -> Batches:
-    """Return batches with integers as uint32; raise DoesNotFitError."""
     found: list[tuple[Addresses, Addresses]] = []
     for hosts, peers in batches:
         if are_integers(hosts, key_bits):
@@ -339,7 +338,6 @@ class Bins:
         return int(self.chunks - taken - self.bins) * CHUNK
 
     def add(self, batches: Batches, drain: Callable[[], None]) -> None:
-        """Append batches to the bins; call `drain` whenever they are full."""
         for width, group in groupby(batches, self._words_of_pair):
             self._add(width, list(group), drain)
 

@@ -140,7 +140,6 @@ class PairSet:
 
     @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
     def _insert(self, bin_: int, portion: Portion) -> None:
-        """Insert entries of one bin, unless the set goes over its limit."""
         width = portion.width
         table = self._table(bin_)
         if table is None:
@@ -269,7 +268,6 @@ class PairSet:
             self._places.put(table)
 
     def _put_all(self, tables: Tables, words: Words) -> None:
-        """Replace the tables of some bins by these, which are all in the same memory."""
         for bin_ in tables.bins.tolist():
             self._memory[bin_] = words
         self._note(tables)

@@ -103,7 +103,6 @@ def make_tables(sizes: NDArray[np.int64], width: int) -> tuple[Words, NDArray[np
 
 @compiled
 def capacity(size: int) -> int:
-    """Return the most pairs of a table with this many slots."""
     return size * 3 // 4
 
 
@@ -347,7 +346,6 @@ class Tables(NamedTuple):
         )
 
     def put_all(self, tables: Tables) -> None:
-        """Note the places of several tables, among those of all bins."""
         for mine, theirs in zip(self[:3], tables[:3], strict=True):
             mine[tables.bins] = theirs
 

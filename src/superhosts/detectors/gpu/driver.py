@@ -44,7 +44,6 @@ class DriverError(RuntimeError):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True if an error of the driver, of numba or of CuPy means that the GPU is out of memory."""
     return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
@@ -102,7 +101,6 @@ def leave() -> None:
 
 @contextlib.contextmanager
 def inside(gpu: int) -> Iterator[None]:
-    """Make a GPU the current one of this thread meanwhile."""
     call("cuCtxPushCurrent_v2", context_of(gpu))
     try:
         yield
@@ -117,10 +115,6 @@ def attribute(gpu: int, which: int) -> int:
 
 def capability(gpu: int) -> tuple[int, int]:
     return attribute(gpu, CAPABILITY_MAJOR), attribute(gpu, CAPABILITY_MINOR)
-
-
-def driver_version() -> int:
-    return ask("cuDriverGetVersion")
 
 
 def free_memory() -> int:

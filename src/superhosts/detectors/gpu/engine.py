@@ -108,7 +108,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def compile(self) -> None:
-        """Load the kernels that `is_compiled` looks for, which compiles those that are not on disk."""
         for kernel, arguments in self._needed_kernels():
             kernel.load(self.gpu, arguments)
 
@@ -220,7 +219,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def update_batches(self, batches: Batches) -> None:
-        """Write several batches. Those in host memory travel together."""
         if any(is_on_gpu(column) for columns in batches for column in columns):
             for hosts, peers in batches:
                 self.update(hosts, peers)

@@ -59,8 +59,6 @@ def draw_of(array: int, key: Any) -> Any:
 
 @cache
 def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: int) -> Kernel:
-    """Return the kernel that writes pairs unsorted, for addresses of one word or rows of two words."""
-
     def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
         i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
         while i < count:
@@ -288,8 +286,6 @@ def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]
 
 @cache
 def make_read(words: int) -> Any:
-    """Return the device function that reads a word of a host's column as it is stored."""
-
     def read(bits: Any, column: int, word: int, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
         return bits[U32(column * words + word)]
 

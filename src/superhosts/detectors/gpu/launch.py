@@ -54,7 +54,6 @@ def kernel(function: Callable[..., None]) -> Any:
 
 
 def device_function(function: AnyFunction) -> AnyFunction:
-    """Mark a function that kernels can call, which is compiled with them."""
     if simulated():
         return cast(AnyFunction, cuda.jit(device=True)(function))
     _device_functions.add(function)
@@ -85,7 +84,7 @@ class Kernel:
 
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
         """Return a digest of what the machine code is made from and for; None if something is unknown."""
-        made_for = driver.capability(gpu), driver.driver_version(), kinds
+        made_for = driver.capability(gpu), driver.ask("cuDriverGetVersion"), kinds
         # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
         with contextlib.suppress(TypeError, PackageNotFoundError):
             return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())
@@ -140,7 +139,6 @@ def _remove_oldest(paths: Any) -> None:
 
 
 def kind_of(argument: Any) -> Any:
-    """Describe the type of an argument: of an array, of a number, or of nested tuples of numbers."""
     if isinstance(argument, tuple):
         kind = type(argument)
         return kind.__module__, kind.__qualname__, getattr(kind, "_fields", ()), tuple(map(kind_of, argument))
@@ -150,7 +148,6 @@ def kind_of(argument: Any) -> Any:
 
 
 def compile_for_gpu(function: FunctionType, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Compile a kernel for the current GPU and the types of these arguments; return its name and machine code."""
     numba_cuda = import_cuda()
 
     def known(each: Any) -> Any:

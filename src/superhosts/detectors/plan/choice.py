@@ -130,7 +130,6 @@ class _Search:
         return sizes.arrays * (UPDATE_SECONDS + restore_seconds(sizes, self._population, self._threshold))
 
     def _try(self, form: tuple[int, ...]) -> Sizes | None:
-        """Predict the sizes of a form (arrays, column bits, label bits, sample bits), if they are useful."""
         if not all(number in numbers for number, numbers in zip(form, FORMS, strict=True)):
             return None
         sizes = _sizes(self._memory, self._threshold, self._key_bits, form)
@@ -184,7 +183,6 @@ def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
 
 
 def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) -> Sizes | None:
-    """Return the sizes of this form that fill the memory, or None if they are not useful."""
     arrays, column_bits, label_bits, sample_bits = form
     rows, written = 1 << column_bits, threshold / (1 << sample_bits)
     if saturation_point(rows) < MIN_SATURATION * written and column_bits < COLUMN_BITS[-1]:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from superhosts.detectors.formulas import GIANT_BITS, Floats, Sizes, zero_limit
-from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
+from superhosts.detectors.plan.decision import FEWEST_NORMAL, Decision, Fill, Naming, written_chances
 from superhosts.detectors.plan.population import (
     CAP,
     Population,
@@ -151,7 +151,6 @@ class Prediction(Rates):
 
 
 def predict(sizes: Sizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
-    """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     window = _Window(sizes, flows, threshold, draws)
     work, load = window.work(), window.load
     fills = -np.expm1(-np.arange(POINTS) * window.step / window.rows)
@@ -187,8 +186,6 @@ def check_predictable(threshold: float) -> None:
 
 
 class _Window:
-    """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
-
     def __init__(self, sizes: Sizes, flows: int | Population, threshold: float, draws: int) -> None:
         check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
@@ -222,7 +219,7 @@ class _Window:
         return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
 
     def rates(self, *, meetings: bool = True) -> Rates:
-        missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
+        missed, unnamed, false = self._few() if self.decision.threshold < FEWEST_NORMAL else self._many()
         most = self.sizes.most_peers
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(

@@ -1,14 +1,12 @@
 """Writes packets to capture files: .pcap, .pcap.zst and .parquet, whole or not at all.
 
-A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet carries no more than
-its addresses need: an Ethernet header (locally administered addresses), an IPv4 or IPv6 header and an empty UDP
-datagram to the discard port; lengths and checksums (IPv4 header; UDP where IPv6 demands it) are right. A .pcap.zst is
-the same bytes in one Zstandard frame. A .parquet has three columns: `time` (timestamp in nanoseconds, UTC), `src` and
-`dst` (addresses as text).
+A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet is an Ethernet header
+(locally administered addresses), an IPv4 or IPv6 header and an empty UDP datagram to the discard port; lengths and
+checksums are right. A .pcap.zst is the same bytes in one Zstandard frame. A .parquet has three columns: `time`
+(timestamp in nanoseconds, UTC), `src` and `dst` (addresses as text).
 
-A block's families are merged by time, so that a file of time-ordered blocks is in time order. Everything goes to a
-temporary file in the same folder first, which takes the wanted name when it is complete: nobody ever sees half a
-capture, and a failure leaves nothing behind.
+A block's families are merged by time. Everything goes to a temporary file in the same folder first, which takes the
+wanted name when it is complete: nobody ever sees half a capture, and a failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -53,14 +51,11 @@ _PLACES = {4: (16 + 26, 16 + 24, 0x4500 + 28 + 0x4000 + 0x4011), 6: (16 + 22, 16
 
 
 class Written(NamedTuple):
-    """What was written to a capture."""
-
     packets: int
     bytes: int
 
 
 def capture_kind(path: Path) -> str:
-    """Return the ending that says how to write a capture."""
     for kind in KINDS:
         if path.name.endswith(kind) and path.name != kind:
             return kind
@@ -91,31 +86,19 @@ def is_written_here(path: Path) -> bool:
 
     The Ethernet addresses of synthetic packets are no vendor's, so a real capture does not have them.
     """
-    kind = capture_kind(path)
-    if kind == ".parquet":
-        return _has_columns(path)
-    start = len(_FILE_HEADER) + 16
-    head = _first_bytes(path, start + len(_ETHERNET), compressed=kind == ".pcap.zst")
-    return head[: len(_FILE_HEADER)] == _FILE_HEADER and head[start:] in (b"", _ETHERNET)
-
-
-def _first_bytes(path: Path, size: int, *, compressed: bool) -> bytes:
-    """Return the first bytes of a file, decompressed; none if it cannot be read."""
     import zstandard
 
+    kind = capture_kind(path)
+    if kind == ".parquet":
+        pa, pq = _arrow()
+        with contextlib.suppress(OSError, pa.ArrowException):
+            return list(pq.read_schema(path).names) == ["time", "src", "dst"]
+        return False
+    start, head = len(_FILE_HEADER) + 16, b""
     with contextlib.suppress(OSError, zstandard.ZstdError), path.open("rb") as file:
-        if not compressed:
-            return file.read(size)
-        with zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            return bytes(stream.read(size))
-    return b""
-
-
-def _has_columns(path: Path) -> bool:
-    pa, pq = _arrow()
-    with contextlib.suppress(OSError, pa.ArrowException):
-        return list(pq.read_schema(path).names) == ["time", "src", "dst"]
-    return False
+        stream = zstandard.ZstdDecompressor().stream_reader(file) if kind == ".pcap.zst" else file
+        head = stream.read(start + len(_ETHERNET))
+    return head[: len(_FILE_HEADER)] == _FILE_HEADER and head[start:] in (b"", _ETHERNET)
 
 
 @contextmanager
@@ -159,7 +142,6 @@ def _write_all(file: Any, data: memoryview) -> None:
 
 
 def _columns(block: PacketBlock, pa: Any) -> dict[str, Any]:
-    """Turn a block into the columns of a table, in time order."""
     time = np.concatenate([batch.time for batch in block])
     order = np.argsort(time, kind="stable")
     columns: dict[str, Any] = {"time": pa.array(time[order]).cast(pa.timestamp("ns", "UTC"))}
@@ -179,7 +161,6 @@ def _texts(family: int, addresses: NDArray[Any], pa: Any) -> Any:
 
 
 def _octets(family: int, addresses: NDArray[Any]) -> Bytes:
-    """Addresses as rows of 4 or 16 bytes, in network order."""
     swapped = np.ascontiguousarray(addresses.astype(">u4" if family == 4 else ">u8"))
     return swapped.view(np.uint8).reshape(len(addresses), 4 if family == 4 else 16)
 
@@ -299,7 +280,6 @@ def make_traffic(
     family: str | int,
     window: str,
 ) -> Traffic:
-    """Return the parameters of traffic, from values as callers write them."""
     families: dict[str | int, Family] = {4: 4, 6: 6, "4": 4, "6": 6, "both": "both"}
     if family not in families:
         raise UsageError(f"{setting('family', family)}: choose 4, 6 or both")

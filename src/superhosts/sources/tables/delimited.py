@@ -53,8 +53,6 @@ _NEWLINE = np.uint64(0x0A0A0A0A0A0A0A0A)
 
 @dataclass(frozen=True, eq=False)
 class DelimitedLayout(Layout):
-    """The columns of delimited text, and what is wanted of them."""
-
     grammar: DelimitedGrammar
     header: bytes = b""
     is_skipping: bool = False  # behind the last row, until a header comes
@@ -78,8 +76,6 @@ class DelimitedLayout(Layout):
 
 
 class DelimitedGrammar:
-    """How a delimited text begins, and which of its columns are wanted."""
-
     def __init__(self, name: str, log: Log, options: TableOptions) -> None:
         self.name, self.log, self.options = name, log, options
         self.delimiter = log.delimiter

@@ -62,7 +62,6 @@ def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:
 
 
 def _is_log(log: Log, head: bytes) -> bool:
-    """Return True if the header, or one of the first objects, has the names of a log."""
     if _is_json(head):
         return any(log.is_marked(list(names_of(each))) for each in objects(head, ended=True))
     return any(log.is_marked(split(line, log.delimiter or sniff(line))) for line in _first_lines(head))
@@ -105,7 +104,6 @@ def _is_table(head: bytes) -> bool:
 
 
 def is_text(head: bytes) -> bool:
-    """Return True if the first bytes can be those of a text."""
     return b"\0" not in head and 50 * sum(byte < 32 and byte not in b"\t\r\n" for byte in head) <= len(head)
 
 

@@ -43,7 +43,7 @@ from superhosts.sources.tables.textrow import (
     read_row,
     wanted_of,
 )
-from superhosts.sources.tables.textscan import find, find_bracket, find_either, short_word
+from superhosts.sources.tables.textscan import find, find_bracket, find_either, read_hex, short_word
 
 LOOKED_AT = 20  # objects whose keys are the columns
 MOST_COLUMNS = 1000
@@ -156,7 +156,7 @@ def _enough(wanted: Wanted, *, whole: bool) -> int:
     """Return the bits of the slots that make the rest of a line needless: the first candidate of each thing."""
     slots, place = [], 0
     kind = (wanted.kind,) if wanted.kind else ()
-    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration if wanted.sign else (), kind, *wanted.more()):
+    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration, kind, *wanted.more()):
         count = len(fields)
         slots += list(range(place, place + (count if whole else min(count, 1))))
         place += count
@@ -196,15 +196,6 @@ def _end_of_string(at: int, end: int) -> tuple[int, bool]:
 
 
 @compiled
-def _hex(byte: int) -> int:
-    """Return the value of a hexadecimal digit, a negative number if it is none."""
-    if 48 <= byte <= 57:
-        return byte - 48
-    letter = byte | 32
-    return letter - 87 if 97 <= letter <= 102 else -(1 << 20)
-
-
-@compiled
 def _unescape(begin: int, end: int) -> int:
     """Resolve the escapes of a string in place and return where it ends now. Characters beyond ASCII become `?`."""
     at = to = begin
@@ -215,9 +206,7 @@ def _unescape(begin: int, end: int) -> int:
             byte = byte_at(at)
             at += 1
             if byte == 117 and at + 4 <= end:  # u
-                code = 0
-                for i in range(4):
-                    code = code * 16 + _hex(byte_at(at + i))
+                code = read_hex(at, at + 4)
                 at += 4
                 byte = code if 0 <= code < 128 else 63
             elif byte == 110 or byte == 116 or byte == 114 or byte == 98 or byte == 102:  # n t r b f

@@ -1,23 +1,19 @@
 """Parquet files: the columns that are mapped, and no others, read ahead by threads.
 
-A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
-converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
-come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are kept
-once it is converted.
+Consecutive row groups of up to `PIECE_ROWS` rows are a piece, which one thread reads and converts. A group with more
+rows is read in batches by one thread, and its batches are converted by the others. Both come in order. Memory is
+bounded: a piece for each thread and one that waits.
 
-A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
-Where only its beginning is a dictionary, which its size tells, that would be slow.
+A text column that is stored as a dictionary throughout is read as one, so that each address is parsed once for each row
+group. pyarrow makes an Arrow array of every value first; for addresses as text that takes longer than to decompress and
+parse them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or
+as a dictionary, straight from the pages. For anything else, damage that it notices included, it returns None, and
+pyarrow reads the same rows and says what is wrong with them.
 
-pyarrow makes an Arrow array of every value first. For addresses as text that takes longer than to decompress and parse
-them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or as a
-dictionary, straight from the pages; each address is parsed where it was decompressed. For anything else, damage that it
-notices included, it returns None, and pyarrow reads the same rows and says what is wrong with them.
-
-The header of a page is a structure of Thrift's compact protocol: fields with a number and a type, structures among
-them, of which unknown ones are skipped (parquet.thrift of the Apache Parquet format). Pages have no more than 20,000
-rows by default, so a loop in Python over the fields would take as long as reading the rows. How a page is compressed is
-told by its own bytes and checked by its size: pyarrow ends the whole process when it is asked for a codec that does not
-exist.
+The header of a page is a structure of Thrift's compact protocol (parquet.thrift of the Apache Parquet format): fields
+with a number and a type, structures among them. Pages have no more than 20,000 rows by default, so a loop in Python
+over the fields would take as long as reading the rows. How a page is compressed is told by its own bytes and checked by
+its size: pyarrow ends the whole process when it is asked for a codec that does not exist.
 """
 
 from __future__ import annotations
@@ -89,8 +85,6 @@ class UnreadFile(PlacedFile):
 
 
 class ParquetReader:
-    """One pass over a Parquet file."""
-
     def __init__(self, source: Opens, options: TableOptions) -> None:
         self._name = source.name
         with measured("read"):
@@ -261,8 +255,6 @@ class UnsupportedPage(Exception):  # noqa: N818  no error: it is left to pyarrow
 
 
 class Page(NamedTuple):
-    """A page within the bytes of a column chunk."""
-
     kind: int
     values: int
     encoding: int
@@ -272,7 +264,6 @@ class Page(NamedTuple):
 
 
 def pages_of(chunk: Bytes) -> Iterator[Page]:
-    """Yield the pages of a column chunk; raise UnsupportedPage."""
     rows = np.empty((_AT_ONCE, len(Page._fields)), np.int64)
     at = 0
     while at < len(chunk):
@@ -377,26 +368,14 @@ def read_integer(data: Bytes, at: int) -> tuple[int, int]:
 def have_values(levels: Bytes, count: int) -> bool:
     """Return True if the definition levels of a column, 0 or 1 for each row, are 1 throughout: no row is null.
 
-    Levels are runs: twice a length and a level, or twice a number of bytes plus one and these, a bit for each level.
+    They are one run: twice a length and a level, or twice a number of bytes plus one and these, a bit for each level.
+    Several runs, which are rare where no row is null, are left to pyarrow.
     """
-    data = levels.tobytes()
-    at = seen = 0
-    while seen < count:
-        head, at = read_varint(levels, at)
-        packed = data[at : at + (head >> 1 if head & 1 else 1)]
-        if at < 0 or head < 2 or len(packed) < (head >> 1 if head & 1 else 1):
-            raise UnsupportedPage
-        at += len(packed)
-        if head & 1:
-            wanted = (1 << min(8 * len(packed), count - seen)) - 1
-            if int.from_bytes(packed, "little") & wanted != wanted:
-                return False
-            seen += 8 * len(packed)
-        else:
-            if packed != b"\1":
-                return False
-            seen += head >> 1
-    return True
+    head, at = read_varint(levels, 0)
+    if head == count << 1:
+        return levels[at : at + 1].tobytes() == b"\1"
+    bits = np.unpackbits(levels[at : at + (head >> 1)], count=count, bitorder="little")  # Zeros stand for missing ones.
+    return bool(head & 1 and bits.all())
 
 
 Narrow = NDArray[np.uint32]
@@ -407,8 +386,6 @@ _WIDEST = 32  # bits of an index
 
 
 class PlainColumn(NamedTuple):
-    """A column whose pages may be read here."""
-
     number: int  # among the columns of a row group
     physical: str  # INT32, INT64 or BYTE_ARRAY
     signed: bool
@@ -449,7 +426,6 @@ class PlainPages:
         return addresses
 
     def _fetch(self, group: int, column: PlainColumn) -> Bytes:
-        """Return the bytes of a column in one row group."""
         about = self._metadata.row_group(group).column(column.number)
         begin, size = about.data_page_offset, about.total_compressed_size
         if about.has_dictionary_page:
@@ -479,31 +455,27 @@ def _values(data: Bytes, page: Page, column: PlainColumn) -> tuple[Bytes, int]:
 
 
 def _plain(data: Bytes, size: int) -> Bytes:
-    """Return the bytes of a page, decompressed to exactly this size."""
+    """Return the bytes of a page, decompressed to exactly this size, by the codec that its first bytes show.
+
+    Snappy and gzip say how much there is. If it were less than `size`, pyarrow would return what memory held before.
+    """
     from pyarrow import ArrowException, Codec
 
-    codec = _codec_of(data, size)
-    if not codec:
-        if len(data) != size:
-            raise UnsupportedPage
+    head = data[:4].tobytes()
+    if head == _ZSTD:
+        codec = "zstd"
+    elif head.startswith(_GZIP) and int.from_bytes(data[-4:].tobytes(), "little") == size:
+        codec = "gzip"
+    elif read_varint(data, 0)[0] == size:
+        codec = "snappy"
+    elif len(data) == size:
         return data
+    else:
+        raise UnsupportedPage
     try:
         return np.frombuffer(Codec(codec).decompress(data, size), np.uint8)
     except (ArrowException, OSError):
         raise UnsupportedPage from None
-
-
-def _codec_of(data: Bytes, size: int) -> str:
-    """Return the codec of a page by its bytes, "" if there is none of those known here.
-
-    Snappy and gzip say how much there is. If it were less than `size`, pyarrow would return what memory held before.
-    """
-    head = data[:4].tobytes()
-    if head == _ZSTD:
-        return "zstd"
-    if head.startswith(_GZIP):
-        return "gzip" if int.from_bytes(data[-4:].tobytes(), "little") == size else ""
-    return "snappy" if read_varint(data, 0)[0] == size else ""
 
 
 def _column(file: Any, name: str) -> PlainColumn | None:
@@ -549,7 +521,7 @@ def _read_chunk(chunk: Bytes, column: PlainColumn, addresses: Narrow) -> None:
             seen += page.values
             if page.encoding == PLAIN:
                 _read_plain(data, at, column, part)
-            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not _take(data, at, known, part):
+            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not take_runs(data, at, known, part):
                 raise UnsupportedPage
     if seen != len(addresses):
         raise UnsupportedPage
@@ -568,15 +540,6 @@ def _read_plain(data: Bytes, at: int, column: PlainColumn, addresses: Narrow) ->
     if may_be_others and not (int(numbers.min()) >= 0 and int(numbers.max()) <= 0xFFFFFFFF):
         raise UnsupportedPage
     addresses[:] = numbers.view(np.uint32) if dtype.itemsize == 4 else numbers
-
-
-def _take(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
-    """Write the values of a dictionary that a page names; return False if the page is damaged."""
-    if len(addresses) == 0:
-        return True
-    if at >= len(data) or data[at] > _WIDEST:
-        return False
-    return bool(take_runs(data, at + 1, int(data[at]), known, addresses))
 
 
 @compiled
@@ -612,27 +575,24 @@ def parse_lengths(data: Bytes, at: int, addresses: Narrow) -> bool:
 
 
 @compiled
-def take_runs(data: Bytes, at: int, width: int, known: Narrow, addresses: Narrow) -> bool:
-    """Write the values that indices of `width` bits name, in runs of one index or of packed ones; False: damaged.
+def take_runs(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
+    """Write the values that indices name, in runs of one index or of packed ones, behind their width; False: damaged.
 
     A run begins with a number: twice its length, or twice its groups of eight plus one if they are packed.
     """
     begin, size, count = data.ctypes.data, len(data), len(addresses)
+    if count == 0:
+        return True
+    if at >= size or data[at] > _WIDEST or len(known) == 0:
+        return False
+    width = int(data[at])
+    at += 1
     mask, known_values, worst = np.uint64((1 << width) - 1), np.uint64(len(known)), np.uint64(0)
-    if len(known) == 0:
-        return count == 0
     i = 0
     while i < count:
-        head, shift = 0, 0
-        while True:
-            if at >= size or shift > 28:
-                return False
-            byte = int(data[at])
-            at += 1
-            head |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        head, at = read_varint(data, at)
+        if at < 0:
+            return False
         if head & 1:
             many = min(8 * (head >> 1), count - i)
             if many == 0 or (head >> 1) * width > size - at:

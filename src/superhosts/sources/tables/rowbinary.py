@@ -29,7 +29,7 @@ from superhosts.sources.tables.mapping import UNITS, Column, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textscan import Places
-from superhosts.sources.tables.times import factor_of, parse_times, scale_floats, scale_integers
+from superhosts.sources.tables.times import parse_times, scale_floats, scale_integers
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
@@ -199,6 +199,13 @@ class RowBytes:
         self._end += got
         return got > 0
 
+    def has(self, count: int) -> bool:
+        """Read until this many bytes wait; False if the input ends before."""
+        while len(self) < count:
+            if not self.more():
+                return False
+        return True
+
     def __len__(self) -> int:
         return self._end - self._begin
 
@@ -310,7 +317,7 @@ class RowBinaryReader:
             is_there = where[:, 0] >= 0
             floats = np.full(len(where), -1.0)
             floats[is_there] = data[where[is_there, :1] + np.arange(field.width)].view(f"<f{field.width}")[:, 0]
-            return scale_floats(floats, factor_of(unit))
+            return scale_floats(floats, UNITS.get(unit, 0))
         return scale_integers(_integers(data, where, field), UNITS[unit] if unit else field.factor)
 
     def _read_details(self, data: Bytes, places: dict[int, Places], count: int) -> Details | None:
@@ -330,7 +337,6 @@ class RowBinaryReader:
         return details_of_columns(fields, count, read)
 
     def _text(self, data: Bytes, places: dict[int, Places], index: int) -> str:
-        """Return the values of a row that were read, for messages."""
         shown = []
         for number, where in sorted(places.items()):
             start, end = where[index].tolist()
@@ -361,11 +367,8 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
     texts = []
     for _ in range(2 * count):
         length = read_length(data, name)
-        if data.taken + length > LARGEST_HEADER:
+        if data.taken + length > LARGEST_HEADER or not data.has(length):
             raise _bad_header(name)
-        while len(data) < length:
-            if not data.more():
-                raise _bad_header(name)
         texts.append(data.data()[:length].tobytes().decode("utf-8", "replace"))
         data.take(length)
     try:
@@ -375,20 +378,15 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
 
 
 def read_length(data: RowBytes, name: str) -> int:
-    """Return a number in LEB128."""
     value = shift = 0
-    while True:
-        while not len(data):
-            if not data.more():
-                raise _bad_header(name)
+    byte = 128
+    while byte >= 128:
+        if shift > 28 or not data.has(1):
+            raise _bad_header(name)
         byte = int(data.data()[0])
         data.take(1)
         value |= (byte & 127) << shift
         shift += 7
-        if byte < 128:
-            break
-        if shift > 28:
-            raise _bad_header(name)
     if value > BUFFER:
         raise _bad_header(name)
     return value

@@ -28,6 +28,7 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.files import is_url
 from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles
@@ -258,14 +259,14 @@ class TextReader:
 
 
 def open_text(source: Opens, begin: Begin, threads: int | None) -> TextReader:
-    """Return a reader of a text, by several threads if it is a plain and large file."""
     cutting = Cutting(PIECE_BYTES, threads=threads)
     return TextReader(source, begin, cutting.workers() if cutting.suits(_plain_size(source)) else 1)
 
 
 def _plain_size(source: Opens) -> int:
-    """Return the bytes of a file that is not compressed; 0 for others, and for pipes."""
-    return (source.size or 0) if isinstance(source, Input) and source.reopens and not source.compression else 0
+    """Return the bytes of a file on a disk that is not compressed; 0 for other inputs."""
+    is_plain = isinstance(source, Input) and source.reopens and not source.compression and not is_url(source.path)
+    return (source.size or 0) if isinstance(source, Input) and is_plain else 0
 
 
 _this_thread = threading.local()
