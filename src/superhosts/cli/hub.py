@@ -54,7 +54,7 @@ from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def hub(options: HubOptions) -> None:
         reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
         title = "hub" if options.site == "hub" else f"hub {options.site}"
         dashboard.show(monitor, options, title, outputs, lambda: merging.settings, options.archive, roster)
-        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+        readings = observe_hub(monitor, merging, intake, store, receiver, upstream)
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
         parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
