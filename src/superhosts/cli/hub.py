@@ -53,7 +53,7 @@ from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def hub(options: HubOptions) -> None:
         reloads.add(RELOADED, reload_options(options, take))
         title = "hub" if options.site == "hub" else f"hub {options.site}"
         dashboard.show(monitor, options, title, outputs, lambda: merging.settings, options.archive, roster)
-        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+        readings = observe_hub(monitor, merging, intake, store, receiver, upstream)
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
         waits = _waits(options, plan)
