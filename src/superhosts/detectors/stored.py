@@ -128,6 +128,7 @@ def check_memory(needed: int, limit: int, file: str) -> None:
 
 @contextmanager
 def header_errors(file: str) -> Iterator[None]:
+    """Convert errors from invalid content into a SketchFileError that names the file."""
     try:
         yield
     except (GpuMemoryError, MergeError, SketchFileError):
