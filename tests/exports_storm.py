@@ -31,7 +31,6 @@ LAST = 999  # the template that the honest exporter sends in the end
 
 
 def hostile(rng: random.Random) -> bytes:
-    """Return a datagram that means no good."""
     kind, domain = rng.randrange(6), rng.randrange(1 << 20)
     fields: list[e.Field] = [
         (rng.randrange(400), rng.choice((0, 1, 4, 16, 65535))) for _ in range(rng.randrange(1, 60))
@@ -56,7 +55,6 @@ def resident(process: int) -> int:
 
 
 def storm(seconds: float, seed: int = 1) -> dict[str, int]:
-    """Attack a scan for some time; return what it counted."""
     rng, port = random.Random(seed), free_port()
     with tempfile.TemporaryDirectory() as made:
         counters, state = Path(made, "counters.json"), Path(made, "state.json")

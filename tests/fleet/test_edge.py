@@ -18,7 +18,6 @@ from processes import DEADLINE, wait_for
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import Destination, Destinations, RunKind
@@ -211,18 +210,6 @@ def test_a_frontier_in_the_future_is_neither_kept_nor_believed(tmp_path: Path):
     assert "2026-11-14T12:20:00Z) lies ahead of this machine's clock: all input is read again" in said[0]
     position.go_back(NOON)
     assert Position(tmp_path, ["packets"], cut, said.append, wall=lambda: NOON).frontier == NOON
-
-
-def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
-    said: list[str] = []
-    scan: Any = Windows([])
-    edge = Edge(scan, SpoolOn(tmp_path, lambda: None), Position(tmp_path, ["-"], {}), said.append)
-    for number in range(1000):
-        scan.on_jump(Jump((-1) ** number * LENGTH, Window(NOON, NOON + LENGTH)))
-    assert edge.counters.jumps == 1000
-    assert len(said) == edge_module.JUMPS_SAID
-    assert said[0] == "TIMES JUMPED ahead by 5m, to 2026-11-14T12:00:00Z: whose clock is wrong?"
-    assert said[1] == "TIMES JUMPED back by 5m, to 2026-11-14T12:00:00Z: windows of that time are opened again"
 
 
 def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path):

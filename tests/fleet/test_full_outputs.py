@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disks import kill_program, on_small_disk, seen_by
+from disks import on_small_disk, seen_by
 from fleets import make_sketch, write_parcel
 from processes import COMMON, Node, ending, rows, wait_for
 from superhosts.pipeline.settings import Settings
@@ -74,43 +74,3 @@ def test_a_full_disk_of_one_output_holds_up_nothing(tmp_path: Path, command: str
             assert rows(there) == rows(other)
         assert len(set(windows(other))) == len(windows(other)) >= 5
         assert node.end(signal.SIGTERM) in (0, 143)
-
-
-@pytest.mark.slow
-def test_what_waits_for_a_full_disk_survives_a_kill(tmp_path: Path) -> None:
-    """The file lies on a full disk, the hub is killed, and the next one finds room."""
-    small, prefix = on_small_disk(tmp_path, "2m")
-    (tmp_path / "link").mkdir()
-    full, other = small / "rows.jsonl", tmp_path / "other.jsonl"
-    outputs = ["--output", str(full), "--output", str(other)]
-    node = Node(tmp_path / "node.log", *arguments(tmp_path, "hub"), *outputs, prefix=prefix)
-    give(tmp_path, "hub", range(4))
-    with ending(node):
-        node.start()
-        wait_for(lambda: len(windows(other)) == 4, "the other destination has all windows")
-        wait_for(lambda: len(list((tmp_path / "state" / "outputs").glob("file-*/0*.json"))) == 4, "the rows wait")
-        kill_program(tmp_path)
-        node.kill()
-        again = Node(tmp_path / "again.log", *node.arguments)  # `small` is an empty folder here
-        with ending(again):
-            again.start()
-            give(tmp_path, "hub", range(4, 5))
-            wait_for(lambda: len(windows(other)) == 5, "it goes on")
-            wait_for(lambda: len(windows(full)) == 5, "the file has all")
-            again.end()
-    assert rows(full) == rows(other)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_standard_output_on_a_full_disk_holds_up_no_file_of_a_hub(tmp_path: Path) -> None:
-    (tmp_path / "link").mkdir()
-    other = tmp_path / "other.jsonl"
-    node = Node(tmp_path / "node.log", *arguments(tmp_path, "hub"), "--json", "--output", str(other))
-    give(tmp_path, "hub", range(4))
-    with ending(node), Path("/dev/full").open("wb") as full:
-        node.start(stdout=full)
-        wait_for(lambda: len(windows(other)) == 4, "all windows are in the file")
-        assert node.end(signal.SIGTERM) == 4
-    assert "standard output does NOT TAKE reports" in node.words
-    assert "reports lost: 4" in node.words

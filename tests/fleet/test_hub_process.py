@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from fleets import make_sketch, window, write_parcel
-from processes import COMMON, Node, ending, make_hub, rows, wait_for
+from processes import COMMON, Node, ending, rows, wait_for
 from superhosts.cli._signals import Interruption, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
@@ -166,21 +166,6 @@ def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
         assert hub.running
         assert hub.end(signal.SIGTERM) == 0
     assert windows_in(tmp_path / "found.1") == 1
-
-
-@pytest.mark.slow
-def test_sighup_reloads_the_broker(tmp_path: Path):
-    pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
-    hub, _ = make_hub(tmp_path)
-    with ending(hub):
-        hub.start()
-        hub.wait_ready()
-        assert hub.process is not None
-        hub.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "sites and certificates" in hub.words, "it reloads")
-        wait_for((tmp_path / "hub" / "status.json").exists, "the first status is written")
-        wait_for(lambda: status(tmp_path)["broker"]["reloads"] == 1, "so does the broker")
-        assert hub.end(signal.SIGTERM) == 0
 
 
 ON_TERMINAL = """

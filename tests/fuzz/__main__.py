@@ -55,7 +55,6 @@ def main() -> int:
 
 
 def tell(name: str, outcome: Outcome) -> None:
-    """Print the line of one target, and its failures."""
     if outcome.grown > LEAK:
         outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
     rate, grown = outcome.executions / (outcome.seconds or 1.0), f"{outcome.grown / 2**20:.1f} MiB"
@@ -99,7 +98,6 @@ def run_process(name: str, seed: int, *limits: str) -> Outcome:
 
 
 def replay(path: Path) -> int:
-    """Check a saved case again."""
     name = path.name.rpartition("-")[0]
     load(name).check(ast.literal_eval(path.read_text(encoding="utf-8")))
     print(f"{path}: passes")

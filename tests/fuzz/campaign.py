@@ -39,8 +39,6 @@ CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 
 @dataclass
 class Failure:
-    """A case for which the check failed, and the words to show."""
-
     case: bytes  # marshalled
     text: str
 
@@ -51,8 +49,6 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What came of a campaign."""
-
     executions: int = 0
     seconds: float = 0.0
     grown: int = 0  # bytes by which memory grew after the warm-up
@@ -129,7 +125,6 @@ class Campaign:
                 raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
 
     def run_for(self, seconds: float, number: int) -> Outcome:
-        """Run rounds until the time is over."""
         self.run_round(number, COMPILING)
         self.executions, began, spent, warm = 0, time.monotonic(), 0.0, 0
         while spent < seconds:
@@ -142,7 +137,6 @@ class Campaign:
         return Outcome(self.executions, spent, max(0, _memory() - warm))
 
     def run_cases(self, cases: int, number: int) -> Outcome:
-        """Run so many cases, the same on every machine."""
         began = time.monotonic()
         for left in range(cases, 0, -ROUND):
             self.run_round(number, min(left, ROUND))
@@ -157,7 +151,6 @@ def _kind_of(error: BaseException) -> tuple[str, ...]:
 
 
 def _memory() -> int:
-    """Return the resident bytes of this process."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # what the C library keeps for later is no leak
         ctypes.CDLL(None).malloc_trim(0)
@@ -175,7 +168,6 @@ def save(target: str, failure: Failure, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Run one target for some time, and write the outcome into a folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("--seconds", type=float, default=0.0)

@@ -21,7 +21,7 @@ from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.link import MERGED, REFUSED, RESEND
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import MIN_STEP, Chunk, decode_receipt
+from superhosts.fleet.nats.messages import MIN_STEP, Chunk, decode_receipts
 from superhosts.fleet.nats.receive import NatsReceiver
 
 assert window(0) == WINDOW
@@ -180,7 +180,7 @@ def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
 async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
     wire = Wire()
     receiver.begin(node.intake)
-    receiver.context.link = wire
+    receiver.assembler.link = wire
     whole = pieces_of(name, data)
     everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]
     for place, message in enumerate([*messages, *everything]):  # at last all of them, as they should be
@@ -194,7 +194,7 @@ async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: lis
             headers = {**headers, header[0]: header[1]} if header[1] is not None else {_HEADERS[0]: name}
         reply = f"$JS.ACK.superhosts.hub.1.{place}.{place}.1.0"  # the server's own
         await receiver.assembler.take(Msg(None, subject, reply, apply(part, changes), headers))
-    await receiver.jobs.finish()
+    await receiver.assembler.jobs.finish()
     return wire
 
 
@@ -208,7 +208,7 @@ def pieces(case: tuple[bytes, list[Any]]) -> None:
         receiver = NatsReceiver(NatsOptions("nats://localhost"), node.said.append)
         wire = asyncio.run(deliver(receiver, node, data, messages, name))
         assert receiver.counters.failures == 0, node.said
-        given = [receipt for _, text in wire.published if (receipt := decode_receipt(text)) and receipt.name == name]
+        given = [each for _, text in wire.published for each in decode_receipts(text) if each.name == name]
         assert given, wire.published
         if any(receipt.verdict == MERGED for receipt in given):
             settle(node, name)

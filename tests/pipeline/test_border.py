@@ -13,7 +13,7 @@ import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
 from superhosts.errors import InputError
-from superhosts.fleet.batch import Task, _Attempt, _fold
+from superhosts.fleet.batch import Task, _fold
 from superhosts.jit.memory import is_out_of_memory
 from superhosts.sources import base
 from superhosts.sources.input import Opens
@@ -152,9 +152,9 @@ def test_files_out_of_order_are_read_again_without_the_bad_one(run: Run, tmp_pat
 
 def test_a_task_of_a_batch_reports_the_file_and_its_traceback(tmp_path: Path) -> None:
     names = [str(bad(tmp_path / "bad.toy")), str(write(tmp_path / "good.pcap", talk("10.0.0.8", 50)))]
-    attempt = _Attempt(tmp_path, "0" * 32)
-    attempt.private.mkdir()
-    result: dict[str, Any] = _fold(Task("fold", "0" * 32, names, str(tmp_path), SETTINGS), SETTINGS, attempt)
+    (tmp_path / "private").mkdir()
+    task = Task("fold", "0" * 32, names, str(tmp_path), SETTINGS)
+    result: dict[str, Any] = _fold(task, SETTINGS, tmp_path / "private")
     ((text, status, cause),) = result["errors"]
     assert (text.startswith(f"{names[0]}: internal error (TypeError"), status) == (True, 3)
     assert "test_border.py" in cause

@@ -27,7 +27,6 @@ from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
 from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.table import OutputConsole
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
 
 
@@ -45,14 +44,8 @@ def calibrate(options: Calibrate) -> None:
     exact = {} if settings.exact is None else {"exact": settings.exact}
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
-    run = Scan(
-        open_inputs(options.inputs, on_error, tables=options.tables),
-        settings,
-        RunOptions(find=False),
-        make_detector=panels.make,
-        on_error=on_error,
-        on_progress=progress.step,
-    )
+    sources = open_inputs(options.inputs, on_error, tables=options.tables)
+    run = panels.run(sources, on_error=on_error, on_progress=progress.step)
     with progress.of(run):
         result = judge(
             run, panels, error=share, thresholds=thresholds_below(options.threshold), on_window=_window_words(progress)

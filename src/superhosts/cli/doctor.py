@@ -298,9 +298,7 @@ def same_content(left: Cube, right: Cube) -> bool:
 def _capturing() -> Answer:
     """Open a packet socket as a live capture does; nothing is captured."""
     from superhosts.errors import InputError
-    from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
-    from superhosts.sources.livecapture.ring import open_socket
-    from superhosts.sources.livecapture.source import interface_names
+    from superhosts.sources.livecapture import INSTALL, interface_names, load_libpcap, open_socket
 
     try:
         open_socket("live:").close()

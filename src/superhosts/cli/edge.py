@@ -132,7 +132,7 @@ def watch(
 
     reloads = Reloads(monitor.manager)
     if rows is not None:
-        reloads.add("--output", rows.reopen)
+        reloads.add("--output", rows.destinations.reopen)
     position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
     scan = Scan(
         how.open(position.done(), errors.add),
@@ -196,7 +196,7 @@ def _status(run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: Local
         waiting=lambda: len(spool.waiting()),
         aside=spool.aside,
         standard_error=log_status,
-        **({} if rows is None else {"rows": rows.status, "outputs": rows.outputs}),
+        **({} if rows is None else {"rows": rows.status, "outputs": rows.destinations.all_status}),
     )
 
 

@@ -143,8 +143,9 @@ def hold_folder(folder: Path) -> IO[str]:
     """
     try:
         make_folder(folder)
-        if is_plain(folder / ".lock"):
-            _close_to_others(folder)
+        found = folder.stat()
+        if is_plain(folder / ".lock") and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            folder.chmod(0o700)
         file = _open_lock(folder / ".lock")
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
@@ -165,12 +166,6 @@ def _open_lock(path: Path) -> IO[str]:
         file.close()
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     return file
-
-
-def _close_to_others(folder: Path) -> None:
-    found = folder.stat()
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
 
 
 def make_private(path: Path) -> None:

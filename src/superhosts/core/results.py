@@ -338,7 +338,8 @@ class SuperHosts:
                 value = origin.format.to_number(wanted)
             except UsageError:  # It is no host of this kind.
                 continue
-            rows = _equal(self.hosts, value)
+            words = np.array([[value >> 64, value & MASK64]], np.uint64)
+            rows = (as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
             if (rows if self._which is None else rows & (self._which == number)).any():
@@ -479,13 +480,6 @@ def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> lis
         origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
         for origin in origins
     ]
-
-
-def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
-    if hosts.ndim == 2:
-        high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
-        return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
-    return np.asarray(hosts == number)
 
 
 # Which hosts of a sketch are reported

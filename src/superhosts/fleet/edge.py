@@ -32,7 +32,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
-from superhosts.output.destination import Destination, Destinations
+from superhosts.output.destination import Destinations
 from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
@@ -176,13 +176,12 @@ class Edge:
         if self.counters.jumps > JUMPS_SAID and time.monotonic() - self._jump_said < 60:
             return
         self._jump_said = time.monotonic()
-        way, then = (
-            ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
-        )
+        way, then = "ahead", "whose clock is wrong?"
+        if jump.by < 0:
+            way, then = "back", "windows of that time are opened again"
         by = format_duration(abs(jump.by) // SECOND * SECOND)
-        self._say(
-            Notice(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}", "times-jumped", WARNING)
-        )
+        text = f"{way} by {by}, to {shown_time(jump.window.start)}: {then}"
+        self._say(Notice(f"TIMES JUMPED {text}", "times-jumped", WARNING))
 
     def _go_back(self, window: Window | None) -> None:
         """Make the next start begin with a window, if that is before the position."""
@@ -200,9 +199,8 @@ class Edge:
                 self.counters.waits += 1
                 if not self.is_stuck:
                     self.is_stuck = True
-                    self._say(
-                        Notice(f"SPOOL NOT WRITABLE: {error}; retrying until it is", "spool-not-writable", WARNING)
-                    )
+                    why = f"{error}; retrying until it is"
+                    self._say(Notice(f"SPOOL NOT WRITABLE: {why}", "spool-not-writable", WARNING))
                 if self._writer is None:
                     self.on_wait()
                 if self.stopping.wait(self._timing.retry):
@@ -234,15 +232,9 @@ class _Writer:
                 return self._queue.put(sketch, timeout=0.1)
             except queue.Full:
                 if self._edge.is_stuck or time.monotonic() > limit:
-                    self._lose()
-
-    def _lose(self) -> None:
-        try:
-            older = self._queue.get_nowait()
-        except queue.Empty:
-            return
-        if older is not None:
-            self._tell_lost(older, "the spool could not be written for a whole window")
+                    with contextlib.suppress(queue.Empty):
+                        if (older := self._queue.get_nowait()) is not None:
+                            self._tell_lost(older, "the spool could not be written for a whole window")
 
     def _tell_lost(self, sketch: Sketch, why: str) -> None:
         assert sketch.window is not None
@@ -269,9 +261,8 @@ class _Writer:
             self._thread.join(self._timing.final)
         if self._thread.is_alive():
             self._edge.counters.lost += 1
-            self._edge._say(
-                Notice(f"LOST: the last window could not be written within {self._timing.final:g} s", "lost", WARNING)
-            )
+            text = f"the last window could not be written within {self._timing.final:g} s"
+            self._edge._say(Notice(f"LOST: {text}", "lost", WARNING))
         return not self._thread.is_alive()
 
 
@@ -440,7 +431,7 @@ class LocalRows:
         self.lost = 0  # reports that were dropped, because too many waited
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
-        self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
+        self.destinations, self._say, self._max_waiting = destinations, say, max_waiting
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
@@ -453,9 +444,8 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        drops = result.drops
-        judge = judge_of(result.sketch.evidence)
-        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports, judge=judge)
+        details: Any = {"partial": result.partial, "drops": result.drops, "exports": exports}
+        rows = make_rows(result.window, result.found, judge=judge_of(result.sketch.evidence), **details)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:
@@ -466,7 +456,7 @@ class LocalRows:
         """Write the reports that wait, the oldest first, until one fails."""
         while self._waiting:
             try:
-                self._destinations.write(self._waiting[0])
+                self.destinations.write(self._waiting[0])
             except (OSError, OutputError) as error:
                 if not self._failed:
                     text = f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window"
@@ -490,13 +480,3 @@ class LocalRows:
     def status(self) -> dict[str, int]:
         """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
-
-    def outputs(self) -> dict[str, dict[str, int]]:
-        return self._destinations.all_status()
-
-    def destinations(self) -> list[Destination]:
-        return self._destinations.each()
-
-    def reopen(self) -> None:
-        """Open files again that another program may have moved away."""
-        self._destinations.reopen()

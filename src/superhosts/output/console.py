@@ -107,7 +107,6 @@ def announce_compiling(*, quiet: bool = False) -> None:
 
 
 def tell(text: str) -> None:
-    """Write one line for the operator of a service, which the journal or the container's log keeps."""
     say(text.after("superhosts: ") if isinstance(text, Notice) else f"superhosts: {text}")
 
 
@@ -125,7 +124,6 @@ def show_tracebacks(wanted: bool) -> None:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Return the command as a user would type it."""
     return shlex.join(["superhosts", *arguments[1:]])
 
 

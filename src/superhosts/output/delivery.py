@@ -99,7 +99,6 @@ class Delivery(Destination):
             self.send(batch)
 
     def send(self, batch: Batch, patience: float = 0.0) -> None:
-        """Queue a batch, and wait a moment until it is delivered."""
         self._outbox.put(batch, patience)
         dropped = self._outbox.dropped
         if dropped and (not self._told or dropped >= self._told + TOLD):
@@ -354,7 +353,6 @@ class Outbox:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Let another process use the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

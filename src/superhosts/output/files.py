@@ -94,7 +94,6 @@ class ReplacedFile(Destination):
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the older file as it is, and nothing else behind."""
         with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
         self._replacement.abandon()
@@ -359,7 +358,6 @@ class _Writer(Sender):
                 raise TemporaryError(str(error).removeprefix(f"{self.inner.name}: ")) from error
 
     def reopen(self) -> None:
-        """Open the file again: at once, or after the write that is under way."""
         self._reopens = True
         if self._lock.acquire(blocking=False):
             try:
@@ -413,6 +411,5 @@ class PatientFile(Delivery):
         self.send(batch, 0.0 if len(self._outbox) else self._patience)  # the run does not wait for one that is behind
 
     def reopen(self) -> None:
-        """Open the file again, and try at once."""
         super().reopen()
         self._writer.reopen()

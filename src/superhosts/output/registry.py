@@ -121,7 +121,6 @@ def check_addresses(options: OutputOptions, run: RunKind) -> None:
 
 
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
-    """Return what delivers to an address; UsageError if it makes no sense."""
     scheme = address.partition(":")[0]
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
     if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -138,13 +139,13 @@ def raw_stream(stream: TextIO) -> TextIO | None:
         return None
 
 
+@dataclass(eq=False)
 class Job:
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.work = work
-        self.done = threading.Event()
-        self.answered = threading.Event()  # it is done, or has failed
-        self.is_left = False  # no caller waits for it any more
-        self.error: Exception | None = None
+    work: Callable[[], None]
+    is_left: bool  # no caller waits for it any more
+    is_done: bool = False
+    has_answered: bool = False  # it is done, or has failed
+    error: Exception | None = None
 
 
 class Background:
@@ -166,12 +167,9 @@ class Background:
     ) -> None:
         self.dropped = 0
         self.trouble: Exception | None = None  # why the first job has failed at its last attempt
-        self._keeps = keeps
-        self._name = name
-        self._patience, self._most, self._retry = patience, most, retry
-        self._lock = threading.Lock()
+        self._name, self._patience, self._most, self._retry, self._keeps = name, patience, most, retry, keeps
         self._jobs: deque[Job] = deque()  # the first is running
-        self._arrived = threading.Event()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     @property
@@ -180,57 +178,49 @@ class Background:
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Run some work; return True if it is done, False if it is queued or dropped. Raises what the work raises."""
-        job = Job(work)
-        with self._lock:
-            job.is_left = bool(self._jobs)
+        with self._changed:
             if len(self._jobs) >= self._most:
                 self.dropped += 1
                 return False
+            job = Job(work, is_left=bool(self._jobs))
             self._jobs.append(job)
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-        self._arrived.set()
-        return False if job.is_left else self._wait_for(job)
-
-    def _wait_for(self, job: Job) -> bool:
-        job.answered.wait(self._patience)
-        with self._lock:
-            job.is_left = not job.done.is_set()
-        if job.error is not None:
-            raise job.error
-        return not job.is_left
+            if not job.is_left:
+                self._changed.wait_for(lambda: job.has_answered, self._patience)
+                job.is_left = not job.is_done
+            if job.error is not None:
+                raise job.error
+            return job.is_done
 
     def close(self, patience: float | None = None) -> int:
         """Wait a moment for the queue; return how many jobs are not done. These may still be done later."""
-        until = time.monotonic() + (self._patience if patience is None else patience)
-        while (jobs := list(self._jobs)) and (left := until - time.monotonic()) > 0:
-            jobs[0].done.wait(left)
-        return len(self._jobs)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._jobs, self._patience if patience is None else patience)
+            return len(self._jobs)
 
     def _run(self) -> None:
         while True:
-            self._arrived.wait()
-            self._arrived.clear()
-            while self._jobs:
-                self._do(self._jobs[0])
-
-    def _do(self, job: Job) -> None:
-        try:
-            job.work()
-            error = None
-        except Exception as caught:
-            error = caught
-        with self._lock:
-            again = error is not None and (job.is_left or self._keeps)
-            self.trouble = error if again else None
-            if not again:
-                job.error = error
-                self._jobs.popleft()
-                job.done.set()
-            job.answered.set()
-        if again:
-            time.sleep(self._retry)
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs)
+                job = self._jobs[0]
+            error: Exception | None = None
+            try:
+                job.work()
+            except Exception as caught:
+                error = caught
+            with self._changed:
+                again = error is not None and (job.is_left or self._keeps)
+                self.trouble = error if again else None
+                job.has_answered = True
+                if not again:
+                    job.error, job.is_done = error, True
+                    self._jobs.popleft()
+                self._changed.notify_all()
+            if again:
+                time.sleep(self._retry)
 
 
 class Log:

@@ -58,37 +58,6 @@ def has_lines(head: bytes) -> bool:
     return head.count(b"\n") >= LEAST_LINES
 
 
-class PeekedStream:
-    def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = memoryview(head)
-        self._stream = stream
-
-    @property
-    def compression(self) -> str:
-        return self._stream.compression
-
-    @property
-    def ended_early(self) -> str:
-        return self._stream.ended_early
-
-    @property
-    def notes(self) -> list[tuple[int, str]]:
-        return self._stream.notes
-
-    def readinto(self, view: memoryview) -> int:
-        if not self._head:
-            return self._stream.readinto(view)
-        got = min(len(self._head), len(view))
-        view[:got], self._head = self._head[:got], self._head[got:]
-        return got
-
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
-
-
 class Input:
     def __init__(self, path: str | Path, pace: Pace = PACE, *, plain: bool = False) -> None:
         """Look at an input. `plain`: its bytes are taken as they are, even when they look compressed."""
@@ -160,7 +129,8 @@ class Input:
         if self.reopens:
             stream.close()
         else:
-            self._peeked = PeekedStream(head, stream)
+            stream.unread(head)
+            self._peeked = stream
         return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
 
     def open(self) -> Stream:
@@ -202,11 +172,9 @@ COMPRESSED = (".gz", ".zst", ".xz")
 
 
 class Reader(Protocol):
-    def position(self) -> int:
-        """Return the bytes of the input read so far."""
+    def position(self) -> int: ...
 
-    def close(self) -> None:
-        """Close the input."""
+    def close(self) -> None: ...
 
 
 AnyReader = TypeVar("AnyReader", bound=Reader)

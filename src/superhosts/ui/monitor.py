@@ -6,7 +6,7 @@ The functions `observe_…` hook into the parts of each service: conditions of b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from superhosts import __version__
@@ -69,29 +69,14 @@ class Monitor:
 
     @contextmanager
     def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
-        """Answer with these readings, and those that all services have, while the context is open."""
-        with nullcontext() if self.showing is None else self.showing(), self._answering(readings, reloads):
+        with nullcontext() if self.showing is None else self.showing(), ExitStack() as open_:
+            if self._place is not None:
+                program = metrics.of_program(self._command, __version__, self.health, log_status, reloads)
+                server = open_endpoint(self._place, self.health, [program, metrics.of_windows(self.last), *readings])
+                open_.callback(server.close)
+                url = f"http://{server.place}/metrics"
+                tell(Notice(f"metrics at {url}", "metrics", url=url))
             yield
-
-    @contextmanager
-    def _answering(self, readings: Sequence[Reading], reloads: Reloads | None) -> Iterator[None]:
-        if self._place is None:
-            yield
-            return
-        own = [
-            metrics.of_program(self._command, __version__, self.health),
-            metrics.of_log(log_status),
-            metrics.of_windows(self.last),
-        ]
-        if reloads is not None:
-            own.append(metrics.of_reloads(lambda: len(reloads.failed)))
-        server = open_endpoint(self._place, self.health, [*own, *readings])
-        url = f"http://{server.place}/metrics"
-        tell(Notice(f"metrics at {url}", "metrics", url=url))
-        try:
-            yield
-        finally:
-            server.close()
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
@@ -129,7 +114,7 @@ def observe_edge(
     found.append(metrics.of_backlogs({"spool": earlier}))
     if rows is not None:
         found.append(metrics.of_restoring(lambda: scan.restoring))
-        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations()}))
+        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations.each()}))
     return found
 
 

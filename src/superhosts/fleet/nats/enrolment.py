@@ -19,7 +19,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -50,22 +50,15 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
-    return _make(folder, site, seed, lambda sites: 0.0)
+    return _make(folder, site, seed)
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
-
-    def allowed(sites: dict[str, str]) -> float:
-        if site not in sites:
-            raise _not_enrolled(site, sites)
-        return grace
-
-    return _make(folder, site, None, allowed)
+    return _make(folder, site, None, is_enrolled=True, grace=grace)
 
 
-def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[str, str]], float]) -> Path:
-    """Give a site a new key. `grace_of` gets the sites and returns how long the old key works."""
+def _make(folder: Path, site: str, seed: Path | None, *, is_enrolled: bool = False, grace: float = 0.0) -> Path:
     check_site(site, "SITE")
     target = seed or seed_of(folder, site)
     secret, public = make_key()
@@ -73,7 +66,8 @@ def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[s
         private_folder(folder)
         with _locked(folder):
             sites = read_sites(folder)
-            grace = grace_of(sites)
+            if is_enrolled and site not in sites:
+                raise _not_enrolled(site, sites)
             private_folder(target.parent)
             outgoing = {"key": sites[site], "until": time.time() + grace} if grace > 0 else None
             _write_outgoing(folder, site, outgoing)
@@ -263,15 +257,13 @@ def hub_address(folder: Path, address: str | None, ca: Path | None) -> HubAddres
     said = _table(read_json(folder / JOIN_FILE))
     config = _table(read_json(folder / CONFIG))
     tls = _table(config.get("tls"))
-    url = address or said.get("address")
-    earlier = said.get("tls_ca")
+    url, earlier = address or said.get("address"), said.get("tls_ca")
     ca = ca or (Path(earlier) if isinstance(earlier, str) else _authority(tls))
-    guess = not isinstance(url, str)
-    found = _listening(config, bool(tls or ca)) if not isinstance(url, str) else url
+    found = url if isinstance(url, str) else _listening(config, bool(tls or ca))
     NatsOptions(found, tls_ca=ca).check()
     if tls and not all(each.startswith("tls://") for each in NatsOptions(found).urls):
         raise UsageError(f"--address {found}: this hub uses TLS; write tls:// instead")
-    return HubAddress(found, ca, guess)
+    return HubAddress(found, ca, guessed=found != url)
 
 
 def save_hub_address(folder: Path, address: str | None, ca: Path | None) -> None:

@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK64, Key, mangle32, mangle64, unmangle64
 from superhosts.core.pairs import Addresses
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 PAIR_BYTES = 8
 LEAST_PAIRS = 16
@@ -38,11 +36,7 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        size = parse_size(memory)
-        if size < LEAST_PAIRS * PAIR_BYTES:
-            rule = f"{LEAST_PAIRS} pairs take {format_size(LEAST_PAIRS * PAIR_BYTES)}"
-            raise GeometryError(f"memory {format_size(size)} is too small for pairsample: {rule}")
-        return cls(size // PAIR_BYTES).check()
+        return cls(parse_memory(memory, LEAST_PAIRS * PAIR_BYTES, "pairsample") // PAIR_BYTES).check()
 
     def check(self) -> Self:
         check_limits(self, {"pairs": (LEAST_PAIRS, 1 << 40)})

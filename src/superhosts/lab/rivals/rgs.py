@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate, Floats
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 REGISTERS = 8  # of a group
 REGISTER_BITS = 5
@@ -47,11 +45,9 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        size = parse_size(memory)
+        size = parse_memory(memory, 366, "rgs")  # two buckets
         buckets = int(BUCKET_SHARE * size) // (CELLS * CELL_BYTES)
         groups = (size - buckets * CELLS * CELL_BYTES) // GROUP_BYTES
-        if buckets < 2:
-            raise GeometryError(f"memory {format_size(size)} is too small for rgs: use 366 B or more")
         return cls(groups, buckets).check()
 
     def check(self) -> Self:

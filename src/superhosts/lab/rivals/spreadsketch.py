@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 ROWS = 4
 COMPONENTS = 12  # components of the bitmap before the last one; component i receives 2^-(i+1) of the pairs
@@ -41,12 +39,8 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        size = parse_size(memory)
         row = 8 * BUCKET_WORDS * ROWS
-        if size < 2 * row:
-            rule = f"two buckets in each of {ROWS} rows take {format_size(2 * row)}"
-            raise GeometryError(f"memory {format_size(size)} is too small for spreadsketch: {rule}")
-        return cls(buckets=size // row).check()
+        return cls(buckets=parse_memory(memory, 2 * row, "spreadsketch") // row).check()
 
     def check(self) -> Self:
         check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
