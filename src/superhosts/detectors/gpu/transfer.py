@@ -236,7 +236,7 @@ class Staging:
 
     def _start_copying(self, batches: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
-        contiguous = [(np.ascontiguousarray(hosts), np.ascontiguousarray(peers)) for hosts, peers in batches]
+        contiguous: Any = [(np.ascontiguousarray(hosts), np.ascontiguousarray(peers)) for hosts, peers in batches]
         piece = Piece(contiguous, buffers, self._sizes.part_bytes, self._threads)
         threads = min(self._threads, piece.count)
         if threads == 1:
