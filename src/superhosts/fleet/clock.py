@@ -71,7 +71,11 @@ class Clock:
         by_sites = 2 * agreeing >= len(fleet) and (agreeing > 1 or len(fleet) == len(known) == 1)
         by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= TOLERANCE
         if abs(now - expected) <= TOLERANCE or by_sites or by_hand:
-            self._believe(now)
+            if self.doubt is not None:
+                self.doubt = None
+                self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
+            self._believed, self._steady = now, self._times.steady()
+            self._record_time(now)
             return True
         if self.doubt is None:
             self.doubt = f"it shows {_iso(now)}, and this hub last worked at {_iso(expected)}"
@@ -81,13 +85,6 @@ class Clock:
             )
             self._say(Notice(f"CLOCK IN DOUBT: {self.doubt}; {way}", "clock-in-doubt", WARNING))
         return False
-
-    def _believe(self, now: float) -> None:
-        if self.doubt is not None:
-            self.doubt = None
-            self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
-        self._believed, self._steady = now, self._times.steady()
-        self._record_time(now)
 
     def _record_time(self, moment: float) -> None:
         with contextlib.suppress(OSError):  # a full disk is reported elsewhere
