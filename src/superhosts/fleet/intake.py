@@ -92,9 +92,7 @@ class Intake:
         self.folder = store.incoming
         self.counters = IntakeCounters()
         self.arrived = threading.Event()  # set when there may be something to report
-        self._store = store
-        self._expected = expected
-        self._archive = archive
+        self._store, self._expected, self._archive = store, expected, archive
         self._grid = grid  # None: windows of any length
         self.senders: Senders = tuple
         self.roster = Roster(say, store.times) if roster is None else roster
