@@ -297,11 +297,7 @@ def test_rows_have_what_is_known(tmp_path: Path) -> None:
     known = {"peers": 5, "label": "mail gateway", "asn": 64500, "as_name": None, "country": "DE"}
     nothing = {"peers": 5, "label": None, "asn": None, "as_name": None, "country": None}
     assert rows[0] == {"host": "10.1.2.3", **known}
-    assert rows[1:] == [
-        {"host": "10.1.2.3:443", **known},
-        {"host": "192.0.2.1", **nothing},
-        {"host": 77, **nothing},
-    ]
+    assert rows[1:] == [{"host": "10.1.2.3:443", **known}, {"host": "192.0.2.1", **nothing}, {"host": 77, **nothing}]
     assert len(rows) == 4
 
 

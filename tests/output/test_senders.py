@@ -348,24 +348,6 @@ def test_alertmanager_gets_alerts(tmp_path: Path) -> None:
     assert first["endsAt"] > first["startsAt"]
 
 
-def test_a_real_alertmanager(tmp_path: Path) -> None:
-    program = needed("prometheus-alertmanager", "SUPERHOSTS_NEED_ALERTMANAGER")
-    (tmp_path / "conf.yml").write_text("route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n")
-    place = f"127.0.0.1:{free_port()}"
-    options = {"config.file": tmp_path / "conf.yml", "storage.path": tmp_path / "data", "web.listen-address": place}
-    command = [program, *(f"--{name}={value}" for name, value in options.items()), "--cluster.listen-address="]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        try:
-            wait_for(lambda: asked(f"http://{place}/-/ready") is not None, "Alertmanager is ready")
-            deliver(f"alertmanager+http://{place}")
-            deliver(f"alertmanager+http://{place}")  # the same alerts
-            found = wait_for(lambda: json.loads(asked(f"http://{place}/api/v2/alerts") or "[]"), "alerts are shown")
-        finally:
-            process.kill()
-    assert sorted(alert["labels"]["host"] for alert in found) == ["10.0.0.7", "2001:db8::/64"]
-    assert {alert["status"]["state"] for alert in found} <= {"active", "unprocessed"}
-
-
 def asked(url: str) -> str | None:
     try:
         with urllib.request.urlopen(url, timeout=DEADLINE) as answer:

@@ -95,11 +95,7 @@ def test_what_was_asked_for_in_several_ways_is_named_even_when_one_was_found() -
 
 def test_sites_are_told_apart() -> None:
     assert shown(row(site="ams"), row(site="ams"))[0] == "host peers (exact)"
-    assert shown(row(site="ams"), row(site="fra")) == [
-        "site host peers (exact)",
-        "ams 10.1.2.3 15",
-        "fra 10.1.2.3 15",
-    ]
+    assert shown(row(site="ams"), row(site="fra")) == ["site host peers (exact)", "ams 10.1.2.3 15", "fra 10.1.2.3 15"]
 
 
 def test_columns_are_aligned() -> None:

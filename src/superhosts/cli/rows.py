@@ -29,7 +29,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream
+from superhosts.sources.input import STANDARD_INPUT, Input, Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
@@ -150,7 +150,9 @@ class HeadedInput(Input):
         self._header = header
 
     def open(self) -> Stream:
-        return PeekedStream(self._header, super().open())
+        stream = super().open()
+        stream.unread(self._header)
+        return stream
 
 
 # Groups: every row is one, its ends are arrays, and its answer is one value, an array of tuples of the columns that are
@@ -253,16 +255,15 @@ class Groups:
                 raise self._error("is cut off by the end of the input")
 
     def _take(self, count: int) -> bytes:
-        while len(self._bytes) < count:
-            if not self._bytes.more():
-                raise self._error("is cut off by the end of the input")
+        if not self._bytes.has(count):
+            raise self._error("is cut off by the end of the input")
         taken = self._bytes.data()[:count].tobytes()
         self._bytes.take(count)
         return taken
 
     def _waits(self) -> bool:
         """Return True if there is another byte; waits for it."""
-        return len(self._bytes) > 0 or self._bytes.more()
+        return self._bytes.has(1)
 
     def _error(self, why: str) -> InputError:
         return InputError(f"row {max(self._row, 1):,} {why}", file=self._input.name, offset=self._bytes.taken)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.core.text import printable
-from superhosts.errors import use_tracebacks
+from superhosts.errors import SuperhostsError, use_tracebacks
 from superhosts.jit.compilation import before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
@@ -107,12 +107,23 @@ def announce_compiling(*, quiet: bool = False) -> None:
 
 
 def tell(text: str) -> None:
-    """Write one line for the operator of a service, which the journal or the container's log keeps."""
     say(text.after("superhosts: ") if isinstance(text, Notice) else f"superhosts: {text}")
 
 
 def say_error(error: object) -> None:
     say(Notice(f"superhosts: {error}", "error", ERROR))
+
+
+class ReportedErrors:
+    """Errors that are reported when they come, and kept for the exit status."""
+
+    def __init__(self) -> None:
+        self.found: list[SuperhostsError] = []
+
+    def add(self, error: SuperhostsError) -> None:
+        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
+            self.found.append(error)
+        say_error(error)
 
 
 def say_traceback(text: str) -> None:
@@ -125,7 +136,6 @@ def show_tracebacks(wanted: bool) -> None:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Return the command as a user would type it."""
     return shlex.join(["superhosts", *arguments[1:]])
 
 

@@ -191,7 +191,6 @@ class Destinations:
             self._for_each(lambda destination: destination.abandon())
 
     def _for_each(self, act: Callable[[Destination], None]) -> None:
-        """Act on every destination, even when one fails; then raise the first error."""
         _raise(error for _, error in _errors(act, self._destinations))
 
 

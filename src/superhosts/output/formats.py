@@ -153,10 +153,8 @@ def _json(row: Row, columns: Sequence[str]) -> bytes:
 
 
 def _tabs(row: Row, columns: Sequence[str]) -> bytes:
-    return (
-        "\t".join(r"\N" if row[name] is None else _plain(row[name]).translate(_TABS) for name in columns).encode()
-        + b"\n"
-    )
+    values = (r"\N" if row[name] is None else _plain(row[name]).translate(_TABS) for name in columns)
+    return "\t".join(values).encode() + b"\n"
 
 
 def _csv(row: Row, columns: Sequence[str]) -> bytes:
@@ -173,22 +171,14 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _nothing(_columns: Sequence[str]) -> bytes:
-    return b""
-
-
-def _tab_header(columns: Sequence[str]) -> bytes:
-    return "\t".join(columns).encode() + b"\n"
-
-
 Header = Callable[[Sequence[str]], bytes]
 Encode = Callable[[Row, Sequence[str]], bytes]
 FORMATS: dict[str, tuple[Header, Encode]] = {
-    "JSONEachRow": (_nothing, _json),
-    "TabSeparated": (_nothing, _tabs),
-    "TabSeparatedWithNames": (_tab_header, _tabs),
-    "CSV": (_nothing, _csv),
-    "CSVWithNames": (lambda columns: _csv_line(list(columns)), _csv),
-    "RowBinary": (_nothing, _row_binary),
+    "JSONEachRow": (lambda _: b"", _json),
+    "TabSeparated": (lambda _: b"", _tabs),
+    "TabSeparatedWithNames": (lambda columns: "\t".join(columns).encode() + b"\n", _tabs),
+    "CSV": (lambda _: b"", _csv),
+    "CSVWithNames": (_csv_line, _csv),
+    "RowBinary": (lambda _: b"", _row_binary),
     "RowBinaryWithNamesAndTypes": (_names_and_types, _row_binary),
 }

@@ -49,7 +49,6 @@ class Annotator:
     """Adds to rows what is known of their hosts. Fields that are not known are null."""
 
     def __init__(self, options: NamingOptions, warn: Callable[[str], None] = lambda _: None) -> None:
-        """Open the files. Raise UsageError if one cannot be read."""
         self._options, self._warn = options, warn
         self._names = ReverseNames() if options.names else None
         self._inventory: Inventory | None = None
@@ -65,11 +64,11 @@ class Annotator:
     def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows with more fields, each made when it is read."""
         if self._names is not None:
-            self._names.expect([network for row in rows if (network := _network(row["host"])) is not None])
+            self._names.expect([network for row in rows if (network := network_of(row["host"])) is not None])
         return _AnnotatedRows(rows, self)
 
     def fields(self, host: Any) -> Row:
-        network = _network(host)
+        network = network_of(host)
         found: Row = dict.fromkeys(self._options.columns)
         if network is None:
             return found
@@ -98,7 +97,7 @@ class _AnnotatedRows(Sequence[Row]):
         return {**row, **self._annotator.fields(row["host"])}
 
 
-def _network(host: Any) -> Network | None:
+def network_of(host: object) -> Network | None:
     """Return the address or prefix of a host; None if hosts are generic keys."""
     try:
         return ipaddress.ip_network(without_port(str(host)), strict=False)
@@ -222,8 +221,6 @@ def _places(names: list[str]) -> tuple[int, int] | None:
 
 
 class MaxMind:
-    """Autonomous systems and countries of addresses, from one file in MaxMind's format."""
-
     def __init__(self, path: Path) -> None:
         try:
             import maxminddb

@@ -34,7 +34,7 @@ from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinatio
 from superhosts.output.files import REPLACED, AppendedFile, ParquetFolder, PatientFile, ReplacedFile
 from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
-from superhosts.output.stdout import BackgroundOutput, Format, StandardOutput
+from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
 from superhosts.output.streams import ClosedOutput, raw_stream
 
 DESTINATIONS: list[type[Destination]] = [ReplacedFile, AppendedFile, ParquetFolder]
@@ -121,7 +121,6 @@ def check_addresses(options: OutputOptions, run: RunKind) -> None:
 
 
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
-    """Return what delivers to an address; UsageError if it makes no sense."""
     scheme = address.partition(":")[0]
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
     if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
@@ -228,5 +227,5 @@ def open_destinations(
     elif wanted:
         assert say is not None
         stream = raw_stream(sys.stdout)
-        opened.append(BackgroundOutput(StandardOutput(options.format, run, stream=stream, say=say), say))
+        opened.append(BackgroundStdout(StandardOutput(options.format, run, stream=stream, say=say), say))
     return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

@@ -43,8 +43,6 @@ Widths = Mapping[str, int]  # by the names of columns, or by their titles
 
 
 class Columns(NamedTuple):
-    """Which columns a table has besides host and peers."""
-
     window: bool = False
     site: bool = False
     side: bool = False
@@ -105,7 +103,6 @@ class _Layout:
         return width is None or sum(self.widths.values()) + GAP * (len(self.widths) - 1) <= width
 
     def leave_out_interval(self) -> None:
-        """Leave the interval out; numbers of peers show which are estimates."""
         self.titles.pop("interval")
         for row, cells in zip(self.rows, self.cells, strict=True):
             if not is_exact(row) and row["peers"] is not None:
@@ -230,7 +227,6 @@ class Terminal:
             self._print(_note(report))
 
     def _print_alone(self, report: Report, rows: list[Row]) -> None:
-        """Print a table under a heading; without rows, the heading alone."""
         heading = _plain(report.heading)
         if not rows:
             self._print(heading)
@@ -239,7 +235,6 @@ class Terminal:
         self._print(heading, Text(header, style="bold"), *lines, "")
 
     def _print_among_others(self, report: Report, rows: list[Row]) -> None:
-        """Print the rows of a window in the table of all windows, and before them what they do not say."""
         columns = self._columns.united(Columns.of(rows, self._varying))
         layout = _Layout(columns, rows, self._widths, window_cell(report.window))
         if not layout.fits(self._width):

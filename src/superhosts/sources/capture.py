@@ -42,7 +42,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -58,35 +58,13 @@ from superhosts.jit.cache import jit_disabled
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
-from superhosts.sources.frames.columns import (
-    DETAIL_BYTES,
-    NARROW_BYTES,
-    PACKETS,
-    POSITION,
-    SIMPLE,
-    STOP,
-    TALLY_SLOTS,
-    TIME,
-    UNSUPPORTED_LINK,
-    WANTS,
-    WIDE_BYTES,
-    ColumnLender,
-    Columns,
-    Tally,
-    copied,
-    new_columns,
-    start_walk,
-    take,
-    use_sampling,
-    wants_of,
-    written,
-)
+from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
 from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
-from superhosts.sources.walk import ROOM_BYTES, Loop
+from superhosts.sources.walk import ROOM_BYTES
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -107,18 +85,7 @@ READER_MEMORY = (
 )
 
 
-class Format(Protocol):
-    notes: list[str]  # messages for the user about the packets so far
-
-    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
-
-    def layout(self) -> Any:
-        """Return what the walk of a piece needs to know, the same object as long as that is the same; None at first."""
-
-    @property
-    def read_piece(self) -> Loop:
-        """The compiled loop that reads a piece of a file (walk.py)."""
+Format = Pcap | Pcapng
 
 
 def format_of(head: bytes) -> Format | None:
@@ -142,9 +109,9 @@ class CaptureReader:
         most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
         self._packets = max(packets // most_rows, 1)
         room = (self._packets + MOST_SUBFRAMES) * most_rows
-        self._columns = new_columns(room, room, wants.details)
-        self._tally = np.zeros(TALLY_SLOTS, np.int64)
-        self._tally[WANTS], self._sampling = wants_of(wants), wants.sampling
+        self._columns = frames.new_columns(room, room, wants.details)
+        self._tally = np.zeros(frames.TALLY_SLOTS, np.int64)
+        self._tally[frames.WANTS], self._sampling = frames.wants_of(wants), wants.sampling
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
@@ -181,17 +148,17 @@ class CaptureReader:
             return None
         tally = self._tally
         while until is None or self.place() < until:
-            start_walk(tally, min(limit or self._packets, self._packets))
-            use_sampling(tally, self._sampling)
+            frames.start_walk(tally, min(limit or self._packets, self._packets))
+            frames.use_sampling(tally, self._sampling)
             if until is not None:
-                tally[STOP] = until - self._offset
+                tally[frames.STOP] = until - self._offset
             with measured("walk") as work:
                 problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
-                work.amount += int(tally[PACKETS])
+                work.amount += int(tally[frames.PACKETS])
             while self._format.notes:
                 self._warn(self._format.notes.pop(0))
-            if tally[PACKETS]:
-                return self._take(tally, copied(written(self._columns, tally)))
+            if tally[frames.PACKETS]:
+                return self._take(tally, frames.copied(frames.written(self._columns, tally)))
             if problem:
                 raise self._damaged(problem)
             if (until is None or self.place() < until) and not self._fill():
@@ -199,24 +166,24 @@ class CaptureReader:
                 return None
         return ()
 
-    def skip(self, place: int, tally: Tally, columns: Columns) -> PacketBlock:
+    def skip(self, place: int, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
         """Go on at byte `place` and return the packets before it, the rows that another walk has written.
 
         The caller makes the stream go on at the same byte.
         """
-        self._offset, self._filled, self._tally[POSITION] = place, 0, 0
-        if tally[PACKETS]:
-            self._tally[TIME] = tally[TIME]
+        self._offset, self._filled, self._tally[frames.POSITION] = place, 0, 0
+        if tally[frames.PACKETS]:
+            self._tally[frames.TIME] = tally[frames.TIME]
         return self._take(tally, columns)
 
     def place(self) -> int:
-        return self._offset + int(self._tally[POSITION])
+        return self._offset + int(self._tally[frames.POSITION])
 
     def format(self) -> Format | None:
         return self._format
 
     def last_time(self) -> int:
-        return int(self._tally[TIME])
+        return int(self._tally[frames.TIME])
 
     def position(self) -> int:
         return self._stream.position()
@@ -226,7 +193,7 @@ class CaptureReader:
 
     def _fill(self) -> bool:
         """Move what is not read yet to the front and read more behind it; False at the end."""
-        start = int(self._tally[POSITION])
+        start = int(self._tally[frames.POSITION])
         left = self._filled - start
         if left == len(self._buffer):  # one record fills it
             self._move_to(np.empty(self._larger(), np.uint8), left)
@@ -235,7 +202,7 @@ class CaptureReader:
         elif start:
             self._buffer[:left] = self._buffer[start : self._filled]
         self._offset += start
-        self._tally[POSITION] = 0
+        self._tally[frames.POSITION] = 0
         self._filled = left  # also if reading fails
         self._pass_on_notes(self._offset)
         try:
@@ -262,17 +229,17 @@ class CaptureReader:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        place = self._offset + int(self._tally[POSITION])
+        place = self._offset + int(self._tally[frames.POSITION])
         self._pass_on_notes(place)
         return InputError(text, file=self._name, offset=place)
 
-    def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
-        self._counted += int(tally[PACKETS])
-        self._unsupported += int(tally[UNSUPPORTED_LINK])
-        if tally[SIMPLE] and not self._simple:
+    def _take(self, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
+        self._counted += int(tally[frames.PACKETS])
+        self._unsupported += int(tally[frames.UNSUPPORTED_LINK])
+        if tally[frames.SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        return take(columns, tally, self._counters)
+        return frames.take(columns, tally, self._counters)
 
     def _finish(self) -> None:
         """Warn if the input ended early; raise if none of its packets can be read."""
@@ -327,8 +294,8 @@ class Cutting(NamedTuple):
     def memory(self) -> int:
         """Return the most bytes that a file takes while it is read. Several files at once take less each."""
         piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
-        columns = piece // LEAST_BOTH4 * (NARROW_BYTES + DETAIL_BYTES)
-        columns += piece // LEAST_BOTH6 * (WIDE_BYTES + DETAIL_BYTES)
+        columns = piece // LEAST_BOTH4 * (frames.NARROW_BYTES + frames.DETAIL_BYTES)
+        columns += piece // LEAST_BOTH6 * (frames.WIDE_BYTES + frames.DETAIL_BYTES)
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
@@ -355,8 +322,8 @@ class Piece(NamedTuple):
     begins: int  # guessed; -1 if no record was found
     ends: int
     layout: Any  # what the walk took for granted
-    tally: Tally
-    columns: Columns
+    tally: frames.Tally
+    columns: frames.Columns
 
 
 class FileStream:
@@ -371,6 +338,9 @@ class FileStream:
 
     def seek(self, position: int) -> None:
         self._position = position
+
+    def unread(self, data: bytes) -> None:
+        self._position -= len(data)
 
     @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
@@ -412,7 +382,7 @@ class PieceReader:
         self._count = -(-size // self._size)  # bytes that are added later come last
         least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
         rows4, rows6 = (self._size // each + ROWS_BEYOND for each in least)
-        self.lender = ColumnLender(rows4, rows6, wants.details)
+        self.lender = frames.ColumnLender(rows4, rows6, wants.details)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()
@@ -518,22 +488,22 @@ def _read(
     place: tuple[int, int, int],
     format: Format,
     layout: Any,
-    lender: ColumnLender,
+    lender: frames.ColumnLender,
     room_bytes: int,
     wants: Wants,
 ) -> Piece:
     buffer = getattr(_this_thread, "buffer", None)
     if buffer is None or len(buffer) != room_bytes:
         buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
-    tally = np.zeros(TALLY_SLOTS, np.int64)
+    tally = np.zeros(frames.TALLY_SLOTS, np.int64)
     columns = lender.borrow()
-    tally[WANTS] = wants_of(wants)
-    start_walk(tally, _NO_LIMIT)
-    use_sampling(tally, wants.sampling)
+    tally[frames.WANTS] = frames.wants_of(wants)
+    frames.start_walk(tally, _NO_LIMIT)
+    frames.use_sampling(tally, wants.sampling)
     with measured("read and walk") as work:
         begins = format.read_piece(file, place, layout, buffer, tally, columns)
-        work.amount += int(tally[PACKETS])
-    return Piece(begins, int(tally[POSITION]), layout, tally, columns)
+        work.amount += int(tally[frames.PACKETS])
+    return Piece(begins, int(tally[frames.POSITION]), layout, tally, columns)
 
 
 _PROBE_BYTES = 64 * 1024

@@ -29,8 +29,8 @@ import lzma
 import queue
 import threading
 import zlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
@@ -69,19 +69,6 @@ class Damaged(Exception):  # noqa: N818  becomes an InputError where the place i
         self.command = command
 
 
-class Unpacker(Protocol):
-    wrong_checksums: int  # so far
-
-    def unpack(self, data: memoryview, last: bool) -> Unpacked:
-        """Return how many bytes of `data` were taken, and what they stand for; (0, b"") if more bytes are needed.
-
-        `last`: nothing comes behind `data`.
-        """
-
-    def is_between(self) -> bool:
-        """Return True if the data may end here."""
-
-
 def _padding(data: memoryview) -> int:
     """Return how many zero bytes the data begins with."""
     start = bytes(data[:4096]) if data and not data[0] else b""
@@ -89,7 +76,11 @@ def _padding(data: memoryview) -> int:
 
 
 class Gzip:
-    """Members of deflate data, each with a checksum. `inflater` is Python's zlib or a module like it."""
+    """Members of deflate data, each with a checksum. `inflater` is Python's zlib or a module like it.
+
+    `unpack` returns how many bytes of `data` were taken, and what they stand for; (0, b"") if more bytes are needed.
+    `last`: nothing comes behind `data`. `is_between` returns True if the data may end here. Others do the same.
+    """
 
     def __init__(self, inflater: Any = INFLATER) -> None:
         self.wrong_checksums = 0
@@ -262,7 +253,8 @@ class Xz:
         return self._stream is None
 
 
-UNPACKERS = {"gzip": Gzip, "zstd": Zstd, "xz": Xz}
+Unpacker = Gzip | Zstd | Xz
+UNPACKERS: dict[str, Callable[[], Unpacker]] = {"gzip": Gzip, "zstd": Zstd, "xz": Xz}
 ALONE_AFTER = 1024 * 1024  # bytes of output after which a thread of its own decompresses a file
 _BATCH = 512 * 1024  # bytes of output that the thread hands over at once: each time wakes the reader
 _BATCHES_AHEAD = 2
@@ -424,6 +416,9 @@ class CompressedStream:
         if not filled and self._ended is not None and not isinstance(self._ended, StopIteration):
             raise self._ended
         return filled
+
+    def unread(self, data: bytes) -> None:
+        self._output = np.frombuffer(data + self._output.tobytes(), np.uint8)
 
     def _take(self) -> bool:
         """Take the next chunk; False if it has no output."""

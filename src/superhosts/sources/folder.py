@@ -26,17 +26,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import (
-    CLOCKS,
-    PACE,
-    Clocks,
-    Pace,
-    Source,
-    SourceCounters,
-    Stopped,
-    Wants,
-    input_border,
-)
+from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, first_packet, format_of
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from superhosts.core.filetypes import HEAD_BYTES
+from superhosts.core.files import HEAD_BYTES
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
 from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped
@@ -56,37 +56,6 @@ def read_head(stream: Stream, most: int, is_enough: Callable[[bytes], bool]) -> 
 
 def has_lines(head: bytes) -> bool:
     return head.count(b"\n") >= LEAST_LINES
-
-
-class PeekedStream:
-    def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = memoryview(head)
-        self._stream = stream
-
-    @property
-    def compression(self) -> str:
-        return self._stream.compression
-
-    @property
-    def ended_early(self) -> str:
-        return self._stream.ended_early
-
-    @property
-    def notes(self) -> list[tuple[int, str]]:
-        return self._stream.notes
-
-    def readinto(self, view: memoryview) -> int:
-        if not self._head:
-            return self._stream.readinto(view)
-        got = min(len(self._head), len(view))
-        view[:got], self._head = self._head[:got], self._head[got:]
-        return got
-
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 class Input:
@@ -160,7 +129,8 @@ class Input:
         if self.reopens:
             stream.close()
         else:
-            self._peeked = PeekedStream(head, stream)
+            stream.unread(head)
+            self._peeked = stream
         return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
 
     def open(self) -> Stream:
@@ -202,11 +172,9 @@ COMPRESSED = (".gz", ".zst", ".xz")
 
 
 class Reader(Protocol):
-    def position(self) -> int:
-        """Return the bytes of the input read so far."""
+    def position(self) -> int: ...
 
-    def close(self) -> None:
-        """Close the input."""
+    def close(self) -> None: ...
 
 
 AnyReader = TypeVar("AnyReader", bound=Reader)

@@ -380,7 +380,7 @@ class Notes:
     """Up to which offset the messages of each partition were read, and the latest time among them.
 
     One thread reads and notes, others take. A run that never takes, or whose windows are long, has a bounded number of
-    notes: neighbours become one, with the later offset and the later time, which is committed later than it might be.
+    notes: the oldest two become one, with the later offset and the later time, committed later than it might be.
     """
 
     def __init__(self, most: int = MOST_NOTED) -> None:
@@ -394,10 +394,8 @@ class Notes:
             read = self._read.setdefault(partition, deque())
             read.append((offset, time))
             if len(read) > self._most:
-                notes = list(read)
-                pairs = zip(notes[::2], notes[1::2], strict=False)
-                last = notes[len(notes) & ~1 :]
-                self._read[partition] = deque([*((b[0], max(a[1], b[1])) for a, b in pairs), *last])
+                (_, first), (offset, second) = read.popleft(), read.popleft()
+                read.appendleft((offset, max(first, second)))
 
     def take(self, before: int) -> dict[int, int]:
         """Return the offsets of partitions before which all messages have earlier times than this, and forget them."""
@@ -446,11 +444,12 @@ class KafkaSource(Source):
                 for message in polled:
                     self._check(message, ends)
                 if messages:
-                    block = self._packets(messages)
-                    if block:
+                    if block := self._packets(messages):
                         yield block
-                elif self._stopped or self._is_at_end(consumer, ends):
-                    return
+                elif "until" in self._topic.words:
+                    assigned = {each.partition for each in consumer.assignment()}
+                    if assigned and assigned <= ends:
+                        return
         finally:
             self._waits = True
 
@@ -521,12 +520,6 @@ class KafkaSource(Source):
         ):
             raise InputError(f"cannot be read: {error.str()}", file=self.name)
 
-    def _is_at_end(self, consumer: Any, ends: set[int]) -> bool:
-        if "until" not in self._topic.words:
-            return False
-        assigned = {each.partition for each in consumer.assignment()}
-        return bool(assigned) and assigned <= ends
-
     def _packets(self, messages: list[Any]) -> PacketBlock:
         values = [message.value() for message in messages]
         self._bytes += sum(map(len, values))
@@ -582,8 +575,4 @@ class KafkaSource(Source):
             self._notes.add(partition, offset, stamp)
 
 
-def open_kafka(text: str) -> Source:
-    return KafkaSource(text, parse_topic(text))
-
-
-KAFKA = Scheme("kafka", open_kafka)
+KAFKA = Scheme("kafka", lambda text: KafkaSource(text, parse_topic(text)))

@@ -26,7 +26,7 @@ from superhosts.sources.files import FoundFile, OnError, describe_file, find_fil
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import STANDARD_INPUT, FileFormat, Input
 from superhosts.sources.kafka import KAFKA
-from superhosts.sources.livecapture.source import LIVE
+from superhosts.sources.livecapture import LIVE
 from superhosts.sources.synthetic.source import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
@@ -134,7 +134,10 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     """
     scheme = _scheme_of(name)
     if scheme is None:
-        return [open_input(name, tables, pool)]
+        file = Input(name)
+        # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
+        recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
+        return [recognise(file) if file.reopens else PipeSource(file, recognise)]
     opened = scheme.open(str(name))
     sources = opened if isinstance(opened, Sequence) else [opened]
     for source in sources:
@@ -142,14 +145,9 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     return sources
 
 
-def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Source:
-    if _scheme_of(name) is not None:
-        (source,) = open_all(name, tables)
-        return source
-    file = Input(name)
-    # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-    recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
-    return recognise(file) if file.reopens else PipeSource(file, recognise)
+def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
+    (source,) = open_all(name, tables)
+    return source
 
 
 def _warn_of_exports(source: Source, tables: TableOptions) -> None:

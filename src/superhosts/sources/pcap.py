@@ -107,15 +107,16 @@ def _guess(block: Bytes, records: Records, near: int) -> int:
     return -1
 
 
+_read_piece = piece_loop(_guess, _walk, "read_pcap")
+_read_rich_piece = piece_loop(_guess, _walk_rich, "read_pcap_rich")
+
+
 def _is_rich(records: Records, tally: Tally) -> bool:
     """Return True if more is wanted than addresses, or frames have a header that takes more than a look."""
     return bool(tally[WANTS]) or is_wrapped(records.link)
 
 
 class Pcap:
-    _read_piece = piece_loop(_guess, _walk, "read_pcap")
-    _read_rich_piece = piece_loop(_guess, _walk_rich, "read_pcap_rich")
-
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._records: Records | None = None
@@ -130,7 +131,7 @@ class Pcap:
 
     def read_piece(self, *arguments: Any) -> int:
         _, _, records, _, tally, _ = arguments
-        return (type(self)._read_rich_piece if _is_rich(records, tally) else type(self)._read_piece)(*arguments)
+        return (_read_rich_piece if _is_rich(records, tally) else _read_piece)(*arguments)
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         if self._records is None:

@@ -347,21 +347,29 @@ class Pcapng:
                 self._name_link(block[at : at + 12].tobytes())
                 continue
             if reason not in (AT_SECTION, AT_INTERFACE):
-                return self._problem(reason, block[at : at + 12].tobytes())
-            if reason == AT_SECTION and (problem := self._set_order(block[at + 8 : at + 12].tobytes())):
-                return problem
+                return _PROBLEMS.get(reason) or self._bad_length(block[at : at + 8])
+            if reason == AT_SECTION:
+                magic = block[at + 8 : at + 12].tobytes()
+                number = int.from_bytes(magic, "big")
+                if number not in (ORDER, swapped(ORDER)):
+                    return f"damaged: a section with byte order {magic.hex(' ')}"
+                self._section[SWAP] = number == ORDER
             length = self._number(block[at + 4 : at + 8].tobytes())
             shortest = 28 if reason == AT_SECTION else 20
             if length < shortest or length % 4 or length > LARGEST_BLOCK:
-                return self._problem(BAD_LENGTH, block[at : at + 8].tobytes())
+                return self._bad_length(block[at : at + 8])
             if at + length > len(block):
                 return None
             body = block[at + 8 : at + length].tobytes()
             if self._number(body[-4:]) != length:
                 return _PROBLEMS[BAD_TRAILER]
-            problem = self._begin(body) if reason == AT_SECTION else self._declare(body[:-4])
-            if problem:
-                return problem
+            if reason == AT_INTERFACE:
+                if problem := self._declare(body[:-4]):
+                    return problem
+            elif (version := self._number(body[4:6])) != 1:
+                return f"a section of pcapng version {version}, which is not known"
+            else:
+                self._section[DECLARED] = 0
             tally[POSITION] = at + length
 
     @property
@@ -371,10 +379,8 @@ class Pcapng:
     def _number(self, raw: bytes) -> int:
         return int.from_bytes(raw, "big" if self._is_big else "little")
 
-    def _problem(self, reason: int, start: bytes) -> str:
-        if reason == BAD_LENGTH:
-            return f"damaged: a block of {counted(self._number(start[4:8]), 'byte')}"
-        return _PROBLEMS[reason]
+    def _bad_length(self, start: Bytes) -> str:
+        return f"damaged: a block of {counted(self._number(start[4:].tobytes()), 'byte')}"
 
     def _name_link(self, start: bytes) -> None:
         kind, number = self._number(start[:4]), self._number(start[8:12])
@@ -388,20 +394,6 @@ class Pcapng:
         if link_type not in self._named and len(self._named) < MOST_NAMED:
             self._named.add(link_type)
             self.notes.append(f"interface {number}: {unsupported(link_type)}; its packets are only counted")
-
-    def _set_order(self, magic: bytes) -> str | None:
-        number = int.from_bytes(magic, "big")
-        if number not in (ORDER, swapped(ORDER)):
-            return f"damaged: a section with byte order {magic.hex(' ')}"
-        self._section[SWAP] = number == ORDER
-        return None
-
-    def _begin(self, body: bytes) -> str | None:
-        version = self._number(body[4:6])
-        if version != 1:
-            return f"a section of pcapng version {version}, which is not known"
-        self._section[DECLARED] = 0
-        return None
 
     def _declare(self, body: bytes) -> str | None:
         declared = int(self._section[DECLARED])

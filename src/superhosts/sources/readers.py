@@ -90,14 +90,17 @@ class Ahead:
     @timed("wait")
     def _put(self, item: Item, size: int = 0) -> bool:
         while not self._left:
-            if self._waiting.put(item, size, self._pace.wake):
-                self._wake.set()
-                return True
+            try:
+                self._waiting.put((item, size), timeout=self._pace.wake)
+            except queue.Full:
+                continue
+            self._wake.set()
+            return True
         return False
 
     @timed("wait")
     def _get(self) -> Item:
-        return self._waiting.get(self._pace.wake)
+        return self._waiting.get(timeout=self._pace.wake)[0]
 
     def leave(self) -> None:
         self._left = True
@@ -107,7 +110,7 @@ class Ahead:
         """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
             try:
-                item = self._get() if wait else self._waiting.get(0)
+                item = self._get() if wait else self._waiting.get(block=False)[0]
             except queue.Empty:
                 if not wait or self._stopped():
                     return False
@@ -132,39 +135,32 @@ class Ahead:
         return block
 
     def is_working(self) -> bool:
+        """Return True if no block is ready but one is being read."""
         return not self.source.waits() and self._next is None and not self.ended
 
 
-class _WaitingBlocks:
-    """A queue between one thread that reads and one that takes: `READ_AHEAD` items, or more of few bytes."""
+class _WaitingBlocks(queue.Queue[tuple[Item, int]]):
+    """Items with their bytes, between one thread that reads and one that takes.
+
+    They are `READ_AHEAD`, or more while they have less than a share of bytes.
+    """
 
     def __init__(self, share: int) -> None:
+        super().__init__(READ_AHEAD)
         self._share = share
         self._bytes = 0
-        self._items: deque[tuple[Item, int]] = deque()
-        self._changed = threading.Condition()
 
-    def put(self, item: Item, size: int, seconds: float) -> bool:
-        def has_room() -> bool:
-            return len(self._items) < READ_AHEAD or self._bytes + size <= self._share
+    def _put(self, item: tuple[Item, int]) -> None:
+        super()._put(item)
+        self._bytes += item[1]
 
-        with self._changed:
-            if not self._changed.wait_for(has_room, seconds):
-                return False
-            self._items.append((item, size))
-            self._bytes += size
-            self._changed.notify()
-            return True
+    def _get(self) -> tuple[Item, int]:
+        item = super()._get()
+        self._bytes -= item[1]
+        return item
 
-    def get(self, seconds: float) -> Item:
-        """Remove the next item; `queue.Empty` if none came in that time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._items, seconds):
-                raise queue.Empty
-            item, size = self._items.popleft()
-            self._bytes -= size
-            self._changed.notify()
-            return item
+    def _qsize(self) -> int:
+        return super()._qsize() if self._bytes >= self._share else min(super()._qsize(), READ_AHEAD - 1)
 
 
 def _size(block: PacketBlock) -> int:

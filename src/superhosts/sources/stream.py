@@ -44,8 +44,10 @@ class Stream(Protocol):
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
 
-    def close(self) -> None:
-        """Close the file."""
+    def unread(self, data: bytes) -> None:
+        """Return these bytes, which were read before, with the next call of `readinto`."""
+
+    def close(self) -> None: ...
 
 
 class PlainStream:
@@ -76,9 +78,14 @@ class PlainStream:
     def readinto(self, view: memoryview) -> int:
         got = min(len(self._head), len(view))
         view[:got], self._head = self._head[:got], self._head[got:]
-        got += self._readinto(view[got:])  # waits for more only briefly: the head alone is not a packet
+        if got <= _HEAD:  # the head alone is not a packet: wait for more
+            got += self._readinto(view[got:])
         self._position += got
         return got
+
+    def unread(self, data: bytes) -> None:
+        self._head = data + self._head
+        self._position -= len(data)
 
     @timed("read", amount=lambda got, *_: got)
     def _readinto(self, view: memoryview) -> int:

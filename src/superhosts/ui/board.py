@@ -7,8 +7,8 @@ of older ones, what a graph needs of their largest hosts is kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from superhosts.core.hosttable import host_name
 from superhosts.core.pairs import Window
@@ -64,7 +64,6 @@ class Board(Destination):
         self.put(shown_of(report))
 
     def put(self, shown: Shown) -> None:
-        """Show a window, in the place of an earlier report of it."""
         with self._lock:
             before = self._shown.pop(shown.window, None)
             if before is not None and before.revision > shown.revision:
@@ -118,8 +117,8 @@ def shown_of(report: Report) -> Shown:
         revision=report.revision,
         threshold=threshold,
         super_hosts=None if threshold is None else len(report.rows) - others,
-        sites=_names(report, "sites"),
-        missing=_names(report, "missing"),
+        sites=tuple(map(str, getattr(report, "sites", ()))),
+        missing=tuple(map(str, getattr(report, "missing", ()))),
     )
 
 
@@ -140,8 +139,3 @@ def points_of(rows: Iterable[Row]) -> Iterable[Point]:
             name=host_name(row),
             pattern=str(row.get("pattern") or ""),
         )
-
-
-def _names(report: Report, field: str) -> tuple[str, ...]:
-    found: Sequence[Any] = getattr(report, field, ())
-    return tuple(map(str, found))

@@ -42,7 +42,6 @@ class OpenWindow:
         self._took = 0.0  # seconds that the last question took
 
     def ask_if_due(self, run: Scan) -> bool:
-        """Ask, if a moment has passed; return True if so."""
         now = self._clock()
         if now - self._asked < max(self._refresh, SHARE * self._took):
             return False
@@ -75,7 +74,6 @@ class LiveView:
 
     @contextmanager
     def of(self, run: Scan) -> Iterator[None]:
-        """Show this run; in the end leave the last window on the terminal."""
         self._run = run
         with Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False) as self._live:
             self._draw()
@@ -153,7 +151,6 @@ def _state(run: Scan, packets: int) -> str:
 
 
 def _left(window: Window | None, now: int) -> str:
-    """Return how long a window is still open, if it is a window of this time."""
     if window is None or not window.start <= now < window.end:
         return ""
     minutes, seconds = divmod((window.end - now) // SECOND, 60)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from superhosts.output.destination import Destination
     from superhosts.pipeline.scan import Scan
     from superhosts.ui.endpoint import Health
+    from superhosts.ui.service import Reloads
 
 
 MOST_SITES = 1000  # sites that have metrics of their own: a hub without keys takes sketches of any name
@@ -83,20 +84,15 @@ def _histogram(name: str, help: str, durations: Durations) -> Metric:
 
 
 @_reading
-def of_program(command: str, version: str, health: Health) -> Iterator[Metric]:
+def of_program(
+    command: str, version: str, health: Health, log: Callable[[], Mapping[str, int]], reloads: Reloads | None
+) -> Iterator[Metric]:
     yield _metric(GAUGE, "build_info", "Always 1.", ("version", "command"), [((version, command), 1)])
     yield _gauge("healthy", "1 if the main loop moved recently (/healthz).", not health.why_dead())
     yield _gauge("ready", "1 if it takes traffic (/readyz).", not health.why_not_ready())
-
-
-@_reading
-def of_log(status: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
-    yield _counter("log_lines_dropped", "Lines that standard error never got.", status()["dropped"])
-
-
-@_reading
-def of_reloads(failed: Callable[[], int]) -> Iterator[Metric]:
-    yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", failed())
+    yield _counter("log_lines_dropped", "Lines that standard error never got.", log()["dropped"])
+    if reloads is not None:
+        yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", len(reloads.failed))
 
 
 @_reading
@@ -114,12 +110,11 @@ def of_windows(last: LastWindow) -> Iterator[Metric]:
         ("part_fill_ratio", "If estimated: share of the bits that are set.", "fill"),
         ("part_saturated_columns", "If estimated: columns without a zero bit.", "saturated"),
     ):
-        values = [(_labels(part), getattr(state, field)) for part, state in last.parts.items()]
+        values = [
+            ([str(part.family or "keys"), part.side, part.direction, part.counts, part.filter], getattr(state, field))
+            for part, state in last.parts.items()
+        ]
         yield _metric(GAUGE, name, help, PART, values)
-
-
-def _labels(part: Part) -> list[str]:
-    return [str(part.family or "keys"), part.side, part.direction, part.counts, part.filter]
 
 
 @_reading
@@ -134,11 +129,10 @@ def of_merging(durations: Durations) -> Iterator[Metric]:
 
 @_reading
 def of_scan(scan: Scan, reasons: Iterable[str]) -> Iterator[Metric]:
-    names = list(reasons)
     counters = scan.counters
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
     yield _counter("pairs", "Pairs of host and peer, repeats included.", counters.pairs)
-    not_counted = {name: getattr(counters, name) for name in names}
+    not_counted = {name: getattr(counters, name) for name in reasons}
     yield _counters("packets_not_counted", "Packets that were read and do not count.", "reason", not_counted)
     dropped = {"capture": counters.drops, "receiver": _sum(counters.exports, "kernel_drops")}
     help = "Lost here, as the kernel had no room: packets of a capture, datagrams of a receiver of flows."
@@ -220,8 +214,7 @@ def of_alerts(desk: AlertDesk) -> Iterator[Metric]:
 
 @_reading
 def of_intake(intake: Intake) -> Iterator[Metric]:
-    names = ("accepted", "repeated", "refused", "corrupt")
-    found = {name: getattr(intake.counters, name) for name in names}
+    found = {name: getattr(intake.counters, name) for name in ("accepted", "repeated", "refused", "corrupt")}
     yield _counters("sketches", "Sketches that arrived, by what became of them.", "outcome", found)
     yield _counter("sketches_ahead", "Sketches of windows in the future.", intake.counters.ahead)
 
@@ -335,7 +328,6 @@ class Sites:
             self._end, self.reporting, self.missing = end, tuple(reporting), tuple(missing)
 
     def present(self) -> list[tuple[str, bool]]:
-        """Return each site, and whether it was in the last window; the missing ones first."""
         return [(site, False) for site in sorted(self.missing)] + [(site, True) for site in sorted(self.reporting)]
 
     def seen(self) -> list[tuple[str, float]]:

@@ -6,8 +6,7 @@ The functions `observe_…` hook into the parts of each service: conditions of b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from superhosts import __version__
 from superhosts.core.notices import Notice
@@ -69,29 +68,14 @@ class Monitor:
 
     @contextmanager
     def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
-        """Answer with these readings, and those that all services have, while the context is open."""
-        with nullcontext() if self.showing is None else self.showing(), self._answering(readings, reloads):
+        with nullcontext() if self.showing is None else self.showing(), ExitStack() as open_:
+            if self._place is not None:
+                program = metrics.of_program(self._command, __version__, self.health, log_status, reloads)
+                server = open_endpoint(self._place, self.health, [program, metrics.of_windows(self.last), *readings])
+                open_.callback(server.close)
+                url = f"http://{server.place}/metrics"
+                tell(Notice(f"metrics at {url}", "metrics", url=url))
             yield
-
-    @contextmanager
-    def _answering(self, readings: Sequence[Reading], reloads: Reloads | None) -> Iterator[None]:
-        if self._place is None:
-            yield
-            return
-        own = [
-            metrics.of_program(self._command, __version__, self.health),
-            metrics.of_log(log_status),
-            metrics.of_windows(self.last),
-        ]
-        if reloads is not None:
-            own.append(metrics.of_reloads(lambda: len(reloads.failed)))
-        server = open_endpoint(self._place, self.health, [*own, *readings])
-        url = f"http://{server.place}/metrics"
-        tell(Notice(f"metrics at {url}", "metrics", url=url))
-        try:
-            yield
-        finally:
-            server.close()
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
@@ -141,22 +125,14 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
     return [metrics.of_destinations(destinations), *([] if desk is None else [metrics.of_alerts(desk)])]
 
 
-@dataclass(frozen=True)
-class HubParts:
-    hub: Hub
-    intake: Intake
-    store: WindowStore
-    receiver: LinkReceiver
-    upstream: Spool | None = None
-
-
-def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
+def observe_hub(
+    monitor: Monitor, hub: Hub, intake: Intake, store: WindowStore, receiver: LinkReceiver, upstream: Spool | None
+) -> list[Reading]:
     """Observe a hub. It is ready when its link works, whatever it has to merge and to report first."""
-    hub = parts.hub
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
-    arrived = Backlog("what waited on the link at the start", parts.receiver.earlier, tell)
+    arrived = Backlog("what waited on the link at the start", receiver.earlier, tell)
     monitor.on_beat += [windows.tell, arrived.tell]
-    sites = Sites(parts.intake.roster.taken, hub.settings.sites)
+    sites = Sites(intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
@@ -167,16 +143,16 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     if monitor.is_asked:
         hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
-    monitor.health.look_at(lambda: metrics.why_no_link(parts.receiver.counters))
+    monitor.health.look_at(lambda: metrics.why_no_link(receiver.counters))
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
         metrics.of_sites(sites),
-        metrics.of_roster(parts.intake.roster),
-        metrics.of_hub(hub, lambda: len(parts.store.windows())),
-        metrics.of_intake(parts.intake),
-        metrics.of_link(parts.receiver.counters),
+        metrics.of_roster(intake.roster),
+        metrics.of_hub(hub, lambda: len(store.windows())),
+        metrics.of_intake(intake),
+        metrics.of_link(receiver.counters),
         metrics.of_backlogs({"windows": windows, "link": arrived}),
         metrics.of_merging(hub.merging),
         metrics.of_restoring(lambda: hub.reporter.restoring),
-        *([] if parts.upstream is None else [metrics.of_spool(parts.upstream)]),
+        *([] if upstream is None else [metrics.of_spool(upstream)]),
     ]

@@ -39,9 +39,7 @@ class ServiceManager:
     """The service manager that started this process; one that hears nothing if there is none."""
 
     def __init__(
-        self,
-        environment: MutableMapping[str, str] = os.environ,
-        clock: Callable[[], float] = time.monotonic,
+        self, environment: MutableMapping[str, str] = os.environ, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Read the variables, and remove them: programs that this one starts are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")
@@ -138,7 +136,6 @@ class Reloads:
     """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
     def __init__(self, manager: ServiceManager | None = None) -> None:
-        """A service manager is told when a reload begins and ends."""
         self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
         self._manager = manager
         self._asked = False
@@ -184,7 +181,6 @@ class Status:
         self._failed = ""  # why the last write failed
 
     def write(self, *, now: bool = False) -> None:
-        """Write the counters, at most every few seconds unless `now`."""
         if not now and time.monotonic() - self._last < STATUS_SECONDS:
             return
         self._last = time.monotonic()

@@ -122,12 +122,7 @@ def test_content_that_is_wrong_is_named(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bytes_that_are_wrong_are_named(whole: Path, tmp_path: Path) -> None:
     data, chance = whole.read_bytes(), random.Random(32)
-    cases = [
-        data.replace(b"state", b"st\x80te"),
-        data[:100],
-        data[:5000],
-        data[: len(data) // 2],
-    ]
+    cases = [data.replace(b"state", b"st\x80te"), data[:100], data[:5000], data[: len(data) // 2]]
     assert cases[0] != data
     for _ in range(60):
         wrong = bytearray(data)

@@ -16,9 +16,8 @@ from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board, Shown, points_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
-from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.app import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen, TopApp
 from superhosts.ui.top.feed import LinkError, LocalFeed
-from superhosts.ui.top.screens import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen
 from superhosts.ui.view import View
 from ui.top import scene
 from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
@@ -487,22 +486,6 @@ def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monk
         assert feed.asked == asked + 1
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
-
-    drive(app, act)
-
-
-def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "RETRY", 1e6)
-    view = make_view(3)
-    feed = BusyFeed(view)
-    app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
-        await press(pilot, "enter")
-        feed.is_busy = False
-        view.board.put(scene.shown(WINDOWS - 1))  # the same window
-        await ready(pilot, lambda: "3 windows, super host in 3" in "\n".join(lines(app)))
-        assert feed.asked == 2
 
     drive(app, act)
 

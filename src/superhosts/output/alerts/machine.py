@@ -3,8 +3,8 @@
 An alert belongs to a rule and a host. It is opened in the first window in which the host has as many peers as the rule
 says, told again each time the peers have grown by a factor (steps from the threshold, so never on a timer), and closed
 after some windows without the host. What varies around the threshold neither closes nor opens it: 80 % keep it open.
-At most `cap` alerts are opened in a window, those with the most peers; how many were held back is told. Hosts that
-are held back and stay are opened in later windows.
+At most `cap` alerts are opened in a window, those with the most peers; how many were held back is told (a storm). Hosts
+that are held back and stay are opened in later windows; a storm is closed by the first window that holds none back.
 
 Everything is decided by the times of windows, never by the clock, so a replay tells the same. A window that is
 reported again, or late, may open alerts and let them grow, and closes none.
@@ -19,13 +19,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from superhosts.core.pairs import Network, Window
 from superhosts.core.text import counted, printable
 from superhosts.core.times import clock_time, iso_time
 from superhosts.core.units import SECOND
-from superhosts.output.alerts.rules import KEEP, AllowList, Rule, network_of, peers_named, peers_of
+from superhosts.output.alerts.rules import KEEP, AllowList, Rule, peers_named
+from superhosts.output.names import network_of
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
 
@@ -211,9 +212,6 @@ class Past:
             self.changed.discard(oldest)
             self.forgotten.add(oldest)
 
-    def next_window(self) -> None:
-        self.windows += 1
-
     def stored(self, key: str) -> str:
         return json.dumps(self._values[key])
 
@@ -244,45 +242,45 @@ class Policy:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break a rule."""
         return min((rule.least_threshold for rule in self.rules), default=math.inf)
 
     @property
     def least(self) -> float:
-        """Peers from which on rows are needed."""
-        return min((rule.least for rule in self.rules), default=math.inf)
-
-
-class _Candidate(NamedTuple):
-    alert: Alert
-    row: Row
+        """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
+        return KEEP * self.least_threshold
 
 
 class AlertMachine:
-    """Takes windows and returns events. The state is `alerts`, `past` and `latest`; whoever stores it has all of it."""
+    """Takes windows and returns events. Whoever stores `alerts`, `past`, `latest` and `storm` has all of its state."""
 
-    def __init__(self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0, storm: int = 0
+    ) -> None:
         self.policy = policy
         self.mutes = AllowList()  # by a person, for some time
         self.alerts: dict[Key, Alert] = {alert.key: alert for alert in alerts}
         self.past = past or Past()
         self.latest = latest  # end of the newest window taken
+        self.storm = storm  # start of the first window that held alerts back; 0: there is no storm
         self.counters = AlertCounters()
         self.changed: dict[str, Alert] = {}  # alerts to store, by id
 
     def take(self, window: Window, rows: Sequence[Row]) -> list[Event]:
         is_newest = window.end > self.latest
         events: list[Event] = []
-        candidates: list[_Candidate] = []
+        candidates: list[tuple[Alert, Row]] = []
         for rule in self.policy.rules:
-            if rule.holds_at(window.start / SECOND):
+            if rule.hours is None or rule.hours.include(window.start / SECOND):
                 for row in filter(rule.takes, rows):
                     events += self._take_row(rule, row, window, candidates, is_newest=is_newest)
-        events += self._open(candidates, window)
+        events += self._open(candidates, window, is_newest=is_newest)
         if is_newest:
             self.latest = window.end
-            self.past.next_window()
-            events += self._close_quiet(window)
+            self.past.windows += 1
+            length = window.end - window.start
+            quiet = {rule.name: rule.quiet for rule in self.policy.rules}
+            over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
+            events += [self._close(alert, QUIET) for alert in over]
         return events
 
     def reload(self, policy: Policy, mutes: AllowList | None = None) -> list[Event]:
@@ -298,43 +296,41 @@ class AlertMachine:
         return events
 
     def _take_row(
-        self, rule: Rule, row: Row, window: Window, candidates: list[_Candidate], *, is_newest: bool
+        self, rule: Rule, row: Row, window: Window, candidates: list[tuple[Alert, Row]], *, is_newest: bool
     ) -> list[Event]:
-        network, peers = network_of(row["host"]), peers_of(row)
-        alert = _new_alert(rule, row, window)
+        network, peers = network_of(row["host"]), known_peers(row)
+        place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
+        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
         least = rule.threshold_for(network)
         if rule.times_usual is not None:
             key = "\n".join(alert.key)
             usual = self.past.usual(key) if self.past.knows else math.inf
             least = max(least, rule.times_usual * usual)
             if is_newest:
-                self.past.note(key, int(peers))
+                self.past.note(key, peers)
         known = self.alerts.get(alert.key)
         if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
             return [self._close(known, why)] if known is not None else []
         if known is None:
             alert.threshold = least
-            if peers >= least and rule.begins_with(row):
-                candidates.append(_Candidate(alert, row))
+            if peers >= least and (not rule.patterns or row.get("pattern") in rule.patterns):
+                candidates.append((alert, row))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
             return []
         known.seen(row, window.end)
         self.changed[known.id] = known
-        return self._grow(rule, known, row)
-
-    def _grow(self, rule: Rule, alert: Alert, row: Row) -> list[Event]:
-        level = _level(rule, alert)
-        if level <= alert.level:
+        level = _level(rule, known)
+        if level <= known.level:
             return []
-        alert.level = level
+        known.level = level
         self.counters.grown += 1
-        return [alert.event(GROWN, row, act=alert.act and self._may_act(alert))]
+        return [known.event(GROWN, row, act=known.act and self._may_act(known))]
 
-    def _open(self, candidates: list[_Candidate], window: Window) -> list[Event]:
-        """Open the alerts of the largest hosts, and tell how many others there are."""
-        candidates.sort(key=lambda each: -peers_of(each.row))
+    def _open(self, candidates: list[tuple[Alert, Row]], window: Window, *, is_newest: bool) -> list[Event]:
+        """Open the alerts of the largest hosts, and tell how many others there are, or that there are none any more."""
+        candidates.sort(key=lambda each: -known_peers(each[1]))
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
         for alert, row in candidates[: self.policy.cap]:
@@ -347,18 +343,23 @@ class AlertMachine:
         held_back = len(candidates) - len(events)
         if held_back:
             self.counters.held_back += held_back
+            self.storm = self.storm or window.start
             hosts = counted(held_back, "more host has", "more hosts have")
             most = counted(self.policy.cap, "alert is", "alerts are")
             text = f"STORM: {hosts} reached a threshold; at most {most} opened in a window"
-            storm = {"kind": ALERT, "event": STORM, "text": text, "held_back": held_back}
-            events.append({**storm, "until": iso_time(window.end), "act": False})
+            events.append(self._storm_event(STORM, text, held_back, window.end))
+        elif self.storm and is_newest:
+            text = f"CLOSED storm after {_span(window.start - self.storm)}: no alert is held back any more"
+            ended = {"closed": iso_time(window.end), "reason": QUIET}
+            events.append(self._storm_event(CLOSED, text, 0, window.end) | ended)
+            self.storm = 0
         return events
 
-    def _close_quiet(self, window: Window) -> list[Event]:
-        length = window.end - window.start
-        quiet = {rule.name: rule.quiet for rule in self.policy.rules}
-        over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
-        return [self._close(alert, QUIET) for alert in over]
+    def _storm_event(self, kind: str, text: str, held_back: int, until: int) -> Event:
+        """Return what is told of a storm, under one id from its begin to its end."""
+        id = hashlib.blake2b(f"storm\n{self.storm}".encode(), digest_size=6).hexdigest()
+        times = {"since": iso_time(self.storm), "until": iso_time(until)}
+        return {"kind": ALERT, "event": kind, "text": text, "alert": id, "held_back": held_back, **times, "act": False}
 
     def _close(self, alert: Alert, reason: str) -> Event:
         alert.closed, alert.reason = max(self.latest, alert.last), reason
@@ -370,7 +371,6 @@ class AlertMachine:
         return alert.event(CLOSED, act=undo)
 
     def open_events(self) -> list[Event]:
-        """Return all open alerts as events, for destinations that must hear of them again and again."""
         return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
 
     def _may_act(self, alert: Alert) -> bool:
@@ -384,11 +384,5 @@ class AlertMachine:
         return MUTED if self.mutes.entry_for(network, rule) else ""
 
 
-def _new_alert(rule: Rule, row: Row, window: Window) -> Alert:
-    place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-    return Alert(rule.name, *place, rule.threshold, window.start, window.end)
-
-
 def _level(rule: Rule, alert: Alert) -> int:
-    """Return how often the peak is larger than the threshold by the rule's factor."""
     return max(0, math.floor(math.log(max(alert.peak, 1) / alert.threshold, rule.grown) + 1e-9))

@@ -25,7 +25,7 @@ from superhosts.core.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES,
 from superhosts.core.prefixes import PRIVATE_NETWORKS
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
-from superhosts.output.report import Row, counted_peers, known_peers
+from superhosts.output.report import Row, counted_peers
 from superhosts.sketch.evidence.patterns import NAMES
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
@@ -122,13 +122,7 @@ class Rule:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break the rule."""
         return min((self.threshold, *(least for _, least in self._networks)))
-
-    @property
-    def least(self) -> float:
-        """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
-        return KEEP * self.least_threshold
 
     @property
     def words(self) -> str:
@@ -142,19 +136,12 @@ class Rule:
         place = row["side"], row["direction"], row.get("counts", "hosts")
         return place == (self.side, self.direction, self.counts)
 
-    def begins_with(self, row: Row) -> bool:
-        """Return True if what the peers of a row look like may be the beginning of an alert."""
-        return not self.patterns or row.get("pattern") in self.patterns
-
     def threshold_for(self, network: Network | None) -> float:
         """Return the threshold of a host; None: one that is no address."""
         for prefix, least in self._networks:
             if network is not None and contains(prefix, network):
                 return least
         return self.threshold
-
-    def holds_at(self, seconds: float) -> bool:
-        return self.hours is None or self.hours.include(seconds)
 
 
 def check_name(name: str) -> str:
@@ -163,26 +150,11 @@ def check_name(name: str) -> str:
     return name
 
 
-def peers_of(row: Row) -> float:
-    return float(known_peers(row))
-
-
 def as_network(text: str, whose: str) -> Network:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise UsageError(f"{whose}: {text!r} is neither an address nor a prefix") from None
-
-
-def network_of(host: object) -> Network | None:
-    """Return the host of a row as a prefix, without its port; None if it is no address."""
-    text = str(host)
-    for candidate in (text, text.rpartition(":")[0].removeprefix("[").removesuffix("]")):
-        try:
-            return ipaddress.ip_network(candidate, strict=False)
-        except ValueError:
-            continue
-    return None
 
 
 def contains(outer: Network, inner: Network) -> bool:
@@ -239,9 +211,6 @@ class Entry(NamedTuple):
     place: str = ""  # where it stands, for messages
     of_peers: bool = False  # the prefix is one of peers, not of hosts
 
-    def covers(self, network: Network, rule: str) -> bool:
-        return not self.of_peers and self.rule in ("", rule) and contains(self.network, network)
-
 
 class AllowList:
     """Hosts for which no alert is wanted. Asked once for a row, so a list of some thousand prefixes is fine."""
@@ -268,7 +237,10 @@ class AllowList:
         return AllowList((*self.entries, *other.entries))
 
     def entry_for(self, network: Network | None, rule: str) -> Entry | None:
-        return next((each for each in self.entries if network is not None and each.covers(network, rule)), None)
+        if network is None:
+            return None
+        entries = (each for each in self.entries if not each.of_peers and each.rule in ("", rule))
+        return next((each for each in entries if contains(each.network, network)), None)
 
     def covers_peers(self, peers: Sequence[Network], rule: str) -> bool:
         """Return True if all of these peers of a host are allowed for a rule; False if none are known."""

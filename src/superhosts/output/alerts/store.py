@@ -96,10 +96,13 @@ class AlertStore:
     def machine(self, policy: Policy) -> AlertMachine:
         with self._reading():
             state = dict(self._database.execute("SELECT name, value FROM state"))
-            windows, latest = (_whole(state.get(name, 0), name) for name in ("windows", "latest"))
+            numbers = [state.get(name, 0) for name in ("windows", "latest", "storm")]
+            if not all(isinstance(each, int) for each in numbers):
+                raise ValueError(f"a number is {printable(repr(numbers), 40)}")
+            windows, latest, storm = numbers
             past = Past(windows=windows)
             past.restore(self._database.execute("SELECT key, content FROM past").fetchall())
-            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest)
+            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest, storm)
         machine.mutes = self.mutes()
         return machine
 
@@ -143,7 +146,7 @@ class AlertStore:
             database.executemany(
                 "INSERT OR REPLACE INTO past VALUES (?, ?)", [(key, past.stored(key)) for key in past.changed]
             )
-            state = {"latest": machine.latest, "windows": past.windows, WRITER: __version__}
+            state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, WRITER: __version__}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
             database.execute(
                 "DELETE FROM alerts WHERE closed > 0 AND id IN"
@@ -226,7 +229,6 @@ class AlertStore:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Convert what may be wrong in the content of the file into an InputError."""
         with self._errors():
             try:
                 yield
@@ -239,7 +241,6 @@ class AlertStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of SQLite and of the system."""
         with self._lock:
             try:
                 yield
@@ -263,12 +264,6 @@ class AlertStore:
             found = self._database.execute("SELECT value FROM state WHERE name = ?", (WRITER,)).fetchone()
             return f"{before} {printable(found[0], 40)}{behind}" if found else ""
         return ""
-
-
-def _whole(value: Any, name: str) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"{name} is {printable(repr(value), 40)}")
-    return value
 
 
 # Of alerts, in formats that have fixed columns; those of `Alert.event`.
@@ -370,7 +365,6 @@ class AlertDesk(Destination):
         return ""
 
     def close(self) -> None:
-        """Close the receivers, then the file."""
         try:
             for receiver in self._receivers:
                 receiver.close()

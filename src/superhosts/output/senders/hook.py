@@ -73,7 +73,6 @@ class Hook(Sender):
             raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
 
     def abort(self) -> None:
-        """Kill the program, also one that is being started."""
         self._aborted = True
         child = self._child
         if child is not None:

@@ -61,17 +61,12 @@ class Kafka(Sender):
             raise TemporaryError(reason_of(error)) from None
         if left or errors:
             self.close()
-            raise self._failure(errors)
+            text = errors[0].str() if errors else "it does not answer"
+            is_too_long = bool(errors) and errors[0].code() == self._client.KafkaError.MSG_SIZE_TOO_LARGE
+            raise PermanentError(text) if is_too_long else TemporaryError(text)
 
     def close(self) -> None:
         """Forget the producer, and what it still has: the whole batch comes again."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
-
-    def _failure(self, errors: list[Any]) -> Exception:
-        if not errors:
-            return TemporaryError("it does not answer")
-        if errors[0].code() == self._client.KafkaError.MSG_SIZE_TOO_LARGE:
-            return PermanentError(errors[0].str())
-        return TemporaryError(errors[0].str())

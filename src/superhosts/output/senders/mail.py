@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import smtplib
 import socket
-import ssl
 from email.headerregistry import Address as Mailbox
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -25,15 +24,7 @@ from typing import ClassVar
 
 from superhosts.core.text import counted, printable
 from superhosts.output.records import ALERT, Batch, describe
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 SHOWN = 200  # hosts in the text of a mail
 
@@ -105,15 +96,13 @@ class Mail(Sender):
             offers = server.has_extn("starttls")
             if not self._implicit and (self._tls == "require" or (self._tls == "try" and offers)):
                 if not offers:
-                    raise TemporaryError(
-                        "it offers no STARTTLS, and a password needs it (tls=off sends it in the clear)"
-                    )
-                server.starttls(context=self._context())
+                    way = "a password needs it (tls=off sends it in the clear)"
+                    raise TemporaryError(f"it offers no STARTTLS, and {way}")
+                server.starttls(context=self.address.tls())
                 server.ehlo()
             if self.address.user:
-                file = self.address.file("password-file")
                 try:
-                    password = self.address.password if file is None else read_secret(file)
+                    password = self.address.read_password()
                 except (OSError, ValueError) as error:
                     raise TemporaryError(str(error)) from None
                 server.login(self.address.user, password)
@@ -121,9 +110,6 @@ class Mail(Sender):
             server.close()
             raise
         return server
-
-    def _context(self) -> ssl.SSLContext:
-        return self.address.tls()
 
 
 def _subject(batch: Batch) -> str:

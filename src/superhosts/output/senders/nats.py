@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from superhosts.errors import MissingExtraError
 from superhosts.output.records import Batch
-from superhosts.output.senders import TIMEOUT, Address, Sender, TemporaryError, read_secret, reason_of
+from superhosts.output.senders import TIMEOUT, Address, Sender, TemporaryError, reason_of
 
 try:
     import nats.errors
@@ -41,16 +41,7 @@ class _TlsClient(Client):
 
 
 class Nats(Sender):
-    options: ClassVar[tuple[str, ...]] = (
-        "jetstream",
-        "creds",
-        "nkey",
-        "password-file",
-        "timeout",
-        "ca",
-        "cert",
-        "key",
-    )
+    options: ClassVar[tuple[str, ...]] = ("jetstream", "creds", "nkey", "password-file", "timeout", "ca", "cert", "key")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -112,7 +103,7 @@ class Nats(Sender):
 
     def _settings(self) -> dict[str, Any]:
         address = self.address
-        file, creds, nkey = (address.file(name) for name in ("password-file", "creds", "nkey"))
+        creds, nkey = address.file("creds"), address.file("nkey")
         return {
             "allow_reconnect": False,
             "connect_timeout": int(self._timeout) or 1,
@@ -120,7 +111,7 @@ class Nats(Sender):
             "reconnect_time_wait": 0,
             "tls": address.tls() if self._is_tls else None,
             "user": address.user or None,
-            "password": (address.password if file is None else read_secret(file)) or None,
+            "password": address.read_password() or None,
             "user_credentials": None if creds is None else str(creds),
             "nkeys_seed": None if nkey is None else str(nkey),
         }

@@ -42,15 +42,7 @@ SD_ID = "superhosts@32473"
 
 class Syslog(Sender):
     options: ClassVar[tuple[str, ...]] = (
-        "facility",
-        "severity",
-        "app",
-        "sd-id",
-        "format",
-        "timeout",
-        "ca",
-        "cert",
-        "key",
+        *("facility", "severity", "app", "sd-id", "format", "timeout", "ca", "cert", "key"),
     )
 
     def __init__(self, address: Address) -> None:

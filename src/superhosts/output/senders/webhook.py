@@ -22,7 +22,6 @@ import hashlib
 import hmac
 import http.client
 import json
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -32,15 +31,7 @@ from typing import Any, ClassVar
 from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
 PERMANENT = {400, 413, 415, 422}  # The content is refused; other answers may change when an operator mends something.
@@ -106,9 +97,7 @@ def as_json(batch: Batch, _key: str) -> Iterator[Body]:
 
 def as_slack(batch: Batch, _key: str) -> Iterator[Body]:
     """Yield a message for an incoming webhook of Slack (Mattermost and Rocket.Chat take it, too)."""
-    lines = [*shown_lines(batch)]
-    text = "\n".join([f"*{_slack(heading(batch))}*", *(f"• {_slack(line)}" for line in lines)])
-    yield {"text": text}
+    yield {"text": "\n".join([f"*{_slack(heading(batch))}*", *(f"• {_slack(line)}" for line in shown_lines(batch))])}
 
 
 def _slack(text: str) -> str:
@@ -144,10 +133,9 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
                 "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
                 "source": str(record.get("host") or record["id"]),
                 "severity": record.get("severity", "warning"),
-                "timestamp": record.get("closed")
-                or record.get("until")
-                or record.get("window_end")
-                or batch.window_end,
+                "timestamp": next(
+                    (record[name] for name in ("closed", "until", "window_end") if record.get(name)), batch.window_end
+                ),
                 "group": record["site"] or "superhosts",
                 "class": record["kind"],
                 "custom_details": record,
@@ -203,7 +191,7 @@ class HttpClient:
         request = urllib.request.Request(self.url, body, everything, method="POST")
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
         if self._is_tls:
-            handlers.append(urllib.request.HTTPSHandler(context=self._tls()))
+            handlers.append(urllib.request.HTTPSHandler(context=self._address.tls()))
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=self._timeout) as answer:
                 answer.read(65536)
@@ -213,18 +201,13 @@ class HttpClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TemporaryError(reason_of(error)) from None
 
-    def _tls(self) -> ssl.SSLContext:
-        return self._address.tls()
-
     def _credentials(self) -> dict[str, str]:
         """Return the header that says who this is. Files are read each time, so that new secrets count at once."""
         try:
             if (token := self._address.file("token-file")) is not None:
                 return {"Authorization": f"Bearer {read_secret(token)}"}
             if self._address.user:
-                file = self._address.file("password-file")
-                password = self._address.password if file is None else read_secret(file)
-                both = base64.b64encode(f"{self._address.user}:{password}".encode()).decode()
+                both = base64.b64encode(f"{self._address.user}:{self._address.read_password()}".encode()).decode()
                 return {"Authorization": f"Basic {both}"}
         except (OSError, ValueError) as error:
             raise TemporaryError(str(error)) from None

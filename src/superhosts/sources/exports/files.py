@@ -64,7 +64,8 @@ class ExportFile(FileSource[Stream]):
                 self._check_exports(0)
             return None
         self._opening = int(batch.datagrams[0, RECEIVED])
-        block = _decoded(Collector(SourceCounters(), self._settings, self._pool), batch)
+        collector = Collector(SourceCounters(), self._settings, self._pool)
+        block = next(filter(None, [*collector.feed(batch), collector.take()]), ())  # all of it, for its templates
         return min((each.span[0] for each in block), default=self._opening)
 
     def _read(self) -> Iterator[PacketBlock]:
@@ -79,8 +80,8 @@ class ExportFile(FileSource[Stream]):
     def _records(self, collector: Collector) -> Iterator[PacketBlock]:
         first, self._first = self._first, None
         batches = self._batches or self._datagrams()
-        for batch in [first] if first is not None else []:
-            yield from collector.feed(batch)
+        if first is not None:
+            yield from collector.feed(first)
         for batch in batches:
             yield from collector.feed(batch)
             if self._input.live and (block := collector.take()):
@@ -184,13 +185,6 @@ class _Splitter:
         frames = [(start, end, link_of(link), time) for start, end, link, time, _ in rows]
         found = find_payloads(block, np.array(frames, np.int64), datagrams, peers)
         return behind, Batch(block, datagrams[:found], peers[:found])
-
-
-def _decoded(collector: Collector, batch: Batch) -> PacketBlock:
-    first: PacketBlock = ()
-    for block in collector.feed(batch):
-        first = first or block
-    return first or collector.take()
 
 
 @compiled

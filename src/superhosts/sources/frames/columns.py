@@ -104,16 +104,7 @@ class Columns(NamedTuple):
 
 def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
     """Return columns for this many rows of each family. Memory that is never written costs nothing."""
-    return Columns(
-        np.empty(ipv4, np.uint32),
-        np.empty(ipv4, np.uint32),
-        np.empty(ipv4, np.int64),
-        np.empty((ipv6, 2), np.uint64),
-        np.empty((ipv6, 2), np.uint64),
-        np.empty(ipv6, np.int64),
-        np.empty(ipv4 if details else 0, np.uint64),
-        np.empty(ipv6 if details else 0, np.uint64),
-    )
+    return ColumnLender(ipv4, ipv6, details).borrow()
 
 
 def written(columns: Columns, tally: Tally) -> Columns:

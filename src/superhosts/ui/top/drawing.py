@@ -39,7 +39,6 @@ def bar(low: int, most: int, *, is_exact: bool, largest: int, width: int) -> Tex
 
 
 def sparkline(values: Sequence[int], chosen: int | None) -> Text:
-    """Return one character for each number, the chosen one highlighted."""
     largest = max(values, default=0)
     drawn = Text()
     for place, value in enumerate(values):

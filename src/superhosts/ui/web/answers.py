@@ -7,94 +7,20 @@ number, and the global lock of the interpreter stays with whoever counts packets
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import math
-import queue
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from superhosts.core.results import Selection
 from superhosts.core.units import SECOND
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import UsageError
 from superhosts.ui.folder import BusyError, Question
+from superhosts.ui.threads import Workers
 from superhosts.ui.view import View
-
-Found = TypeVar("Found")
-
-
-class _Job(NamedTuple):
-    ask: Callable[[], Any]
-    future: asyncio.Future[Any]
-
-
-class Workers:
-    """Some threads with one queue. Only `close` may be called by other threads than that of the event loop.
-
-    They are daemons, so that a question that runs keeps no program from ending: the threads of a ThreadPoolExecutor
-    are joined when Python exits, whether anybody still wants their answers or not.
-    """
-
-    def __init__(self, threads: int, name: str) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(threads)]
-        self._unanswered: set[asyncio.Future[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_closed = False
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, ask: Callable[[], Found]) -> Found:
-        """Return what `ask` returns, or raise what it raises. Raise BusyError if these threads are closed."""
-        self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Found] = self._loop.create_future()
-        self._unanswered.add(future)
-        self._jobs.put(_Job(ask, future))
-        if self._is_closed:
-            self._abandon()
-        try:
-            return await future
-        finally:
-            self._unanswered.discard(future)
-
-    def close(self) -> None:
-        """End the threads that have nothing to do, and abandon all questions: whoever waits is told so at once."""
-        self._is_closed = True
-        for _ in self._threads:
-            self._jobs.put(None)
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._abandon)
-
-    def _abandon(self) -> None:
-        for future in self._unanswered:
-            if not future.done():
-                future.set_exception(BusyError("the program ends"))
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            if job.future.done():
-                continue  # nobody waits any more
-            try:
-                found, error = job.ask(), None
-            except Exception as caught:
-                found, error = None, caught
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                job.future.get_loop().call_soon_threadsafe(_settle, job.future, found, error)
-
-
-def _settle(future: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(found)
-    else:
-        future.set_exception(error)
-
 
 THREADS = 2  # that answer quick questions; as many others ask sketches
 MOST_WAITING = 16  # questions to sketches that wait
@@ -124,7 +50,6 @@ class Answers:
         self._version = -1
 
     def close(self) -> None:
-        """Answer no more; questions that wait or run are abandoned. Any thread may call it."""
         self._quick.close()
         self._slow.close()
 
@@ -186,7 +111,6 @@ class Answers:
         return await self._answer(self._quick, changed)
 
     async def _question(self, ask: Callable[[], Any]) -> Content:
-        """Ask sketches, which may take long, while few others wait for that."""
         if self._waiting >= MOST_WAITING:
             raise BusyError("many questions are being answered; ask again in a few seconds")
         self._waiting += 1

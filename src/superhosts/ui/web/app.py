@@ -39,9 +39,7 @@ class Changes:
     def __init__(self, state: Callable[[], dict[str, Any]]) -> None:
         self._state = state
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._viewers: WeakSet[asyncio.Event] = (
-            WeakSet()
-        )  # A stream that is dropped unread is forgotten with its event.
+        self._viewers: WeakSet[asyncio.Event] = WeakSet()  # one dropped unread is forgotten with its stream
         self._is_waking = False
         self.closing = False
 
@@ -50,21 +48,17 @@ class Changes:
         return len(self._viewers)
 
     def attach(self) -> None:
-        """Belong to the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """Tell all viewers that something has changed."""
         if self._loop is not None and not self._is_waking:
             self._is_waking = True
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake_all)
 
     def close(self) -> None:
-        self.closing = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._wake_all)
+        self.closing, self._is_waking = True, False
+        self.wake()
 
     def _wake_all(self) -> None:
         self._is_waking = False
@@ -89,13 +83,10 @@ class Changes:
                 if self.closing:
                     return
                 event.clear()
-                yield self._changed()
+                yield f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
                 await asyncio.sleep(LEAST_PAUSE)  # Changes meanwhile become one event.
         finally:
             self._viewers.discard(event)
-
-    def _changed(self) -> bytes:
-        return f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
 
 
 KINDS = {
@@ -128,13 +119,11 @@ class Page(NamedTuple):
 
 def read_pages() -> dict[str, Page]:
     """Return the files of the page by their names, read once: no path of a request ever becomes a path of a file."""
-    found = {}
-    for name, file in _walk(files("superhosts.ui.web") / "static", ""):
-        kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
-        if kind is None:
-            continue
-        found[name] = Page.of(kind, file.read_bytes())
-    return found
+    found = _walk(files("superhosts.ui.web") / "static", "")
+    kinds = [
+        (name, file, next((kind for end, kind in KINDS.items() if name.endswith(end)), "")) for name, file in found
+    ]
+    return {name: Page.of(kind, file.read_bytes()) for name, file, kind in kinds if kind}
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
@@ -164,8 +153,6 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class BodyError(SuperhostsError):
-    """A body that is too long, or no JSON object."""
-
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.status = status
@@ -297,7 +284,6 @@ def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
 
 
 def _failure(path: str, error: Exception, say: Callable[[str], None]) -> Response:
-    """Return the answer to a request that failed as nobody expects, and tell of it."""
     say(f"dashboard: {printable(path)} failed: {error!r}: please report this")
     return _error(500, f"{type(error).__name__}; the log says more")
 
