@@ -49,8 +49,6 @@ def server_pid(broker: Broker) -> int | None:
 
 
 def accepts(broker: Broker, seed: Path | None) -> bool:
-    """Return True if the server accepts a client with this seed."""
-
     async def attempt() -> bool:
         async def silent(error: Exception) -> None:
             pass
@@ -131,15 +129,12 @@ def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path
 
 
 def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
-    """Split a file into pieces."""
     data = path.read_bytes()
     starts = range(0, len(data), step)
     return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
 class KeepingIntake:
-    """An intake that keeps complete sketches and returns receipts."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "incoming"
         self.kept = folder / "kept"
@@ -176,7 +171,6 @@ class KeepingIntake:
 
 @contextmanager
 def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator[None]:
-    """Run one end of a link in a thread during the block."""
     stop, failures = threading.Event(), []
 
     def target() -> None:
@@ -205,8 +199,6 @@ def receiving(receiver: NatsReceiver, intake: Any) -> Iterator[None]:
 
 
 class ClosingServer:
-    """A server that ends every connection at once."""
-
     def __init__(self, url: str) -> None:
         self.connections = 0
         host, _, port = url.rpartition("/")[2].rpartition(":")
@@ -234,8 +226,6 @@ def eventually(condition: Callable[[], Any]) -> None:
 
 
 class Heard:
-    """A link that collects messages."""
-
     def __init__(self) -> None:
         self.said: list[tuple[str, bytes]] = []
         self.client = self

@@ -96,7 +96,6 @@ class Seen(SiteEstimates):
 
 
 def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
-    """Return the rows of a window: some well-known hosts, and others that come and go."""
     dice = random.Random(window)
     found = [
         row("10.0.0.1", 24_000 + dice.randrange(-900, 900), window),
@@ -131,7 +130,6 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
 
 
 def site(**more: Any) -> dict[str, Any]:
-    """Return what a hub's roster knows of a site."""
     usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
     return {
         **usual,

@@ -43,6 +43,5 @@ def kill_program(folder: Path) -> None:
 
 
 def seen_by(process: subprocess.Popen[bytes] | None, path: Path) -> Path:
-    """Return where to find a path of a process with file systems of its own."""
     assert process is not None
     return Path(f"/proc/{process.pid}/root{path}")

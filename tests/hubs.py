@@ -27,8 +27,6 @@ Accept = Callable[[Path, str, str], Receipt]
 
 
 class Node:
-    """A hub without a link, and its messages."""
-
     def __init__(
         self,
         folder: Path,
@@ -64,7 +62,6 @@ class Node:
         self._arrivals = itertools.count()
 
     def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
-        """Deliver a sketch to the hub and return its receipt."""
         path = write_parcel(sketch, self.folder / "wire", site)
         return self.arrive(path, site or min(sketch.sites))
 
@@ -104,7 +101,6 @@ class WatchedIntake:
 
 
 def full(path: Path, name: str, site: str) -> Receipt:
-    """Accept nothing, as an intake on a full disk."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -15,8 +15,6 @@ M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 class Key:
-    """The key schedule, word by word."""
-
     def __init__(self, secret: bytes) -> None:
         root = hashlib.blake2b(secret, person=b"superhosts", digest_size=32).digest()
         stream = []
@@ -225,7 +223,6 @@ def zero_limit(rows: int, threshold: float, q: float = 3.0) -> int:
 
 
 def peers(pairs: list[tuple[int, int]]) -> dict[int, int]:
-    """Return the exact number of distinct peers of every host."""
     sets: dict[int, set[int]] = {}
     for host, peer in pairs:
         sets.setdefault(host, set()).add(peer)
@@ -401,7 +398,6 @@ class Filter:
 
 
 def single(x: float) -> float:
-    """Round to a 32-bit float."""
     return float(struct.unpack("<f", struct.pack("<f", x))[0])
 
 

@@ -31,8 +31,6 @@ class PairSample:
 
 
 class Rgs:
-    """Lists of registers, and lists of [mangled host, count]."""
-
     def __init__(self, groups: int, buckets: int, secret: bytes) -> None:
         self.key = Key(secret)
         self.groups = [[0] * 8 for _ in range(groups)]

@@ -85,7 +85,6 @@ def record(time: int, frame: bytes, magic: int = MICRO, order: str = "<", captur
 
 
 def pcap(frames: list[tuple[int, bytes]], link: int = 1, magic: int = MICRO, order: str = "<") -> bytes:
-    """Return a capture of (time in nanoseconds, frame)."""
     return pcap_header(link, magic, order) + b"".join(record(time, frame, magic, order) for time, frame in frames)
 
 

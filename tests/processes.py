@@ -67,13 +67,11 @@ class Node:
         wait_for(lambda: first in self.words[self._since :] or not self.running, f"{first!r} is said")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, wait for the process to exit, and return its exit status."""
         assert self.process is not None
         if self.running:
             self.process.send_signal(number)
@@ -164,7 +162,6 @@ def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> li
 
 
 def packets_in(data: bytes) -> int:
-    """Return the number of packets in a complete capture."""
     place, count = 24, 0
     while place < len(data):
         place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
@@ -179,7 +176,6 @@ def one_process(paths: list[Path], window: str) -> dict[str, Any]:
 
 
 def unions(archive: Path) -> dict[str, Any]:
-    """Return the content of every window's union in a hub's archive."""
     sketches: list[Sketch] = [load(path) for path in sorted(archive.glob("*/*-hub.cube"))]
     return {str(sketch.window): content(sketch) for sketch in sketches}
 

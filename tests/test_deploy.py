@@ -48,7 +48,6 @@ Unit = dict[str, list[str]]
 
 
 def joined(text: str) -> list[str]:
-    """Lines, with those that end in a backslash joined to the next."""
     return re.sub(r"\\\n\s*", "", text).splitlines()
 
 
@@ -105,7 +104,6 @@ def doc_commands() -> Iterator[list[str]]:
 
 
 def name_of(words: list[str]) -> str:
-    """The command's name, of one word or two."""
     return " ".join(words[:2]) if words[0] in GROUPS else words[0]
 
 

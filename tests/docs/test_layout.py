@@ -53,6 +53,7 @@ def test_no_circle_of_imports() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
+@pytest.mark.slow
 def test_the_design_lists_the_files_from_an_update_to_a_bit_and_back() -> None:
     """With numba switched off, so that a profiler sees the loops."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}

@@ -51,7 +51,6 @@ def _holds(outer: Network, inner: Network) -> bool:
 
 
 def _attempt(read: Callable[[], Any]) -> tuple[Any, str]:
-    """Return what is read, or None and the message of the error."""
     try:
         return read(), ""
     except (UsageError, InputError) as error:
@@ -147,7 +146,6 @@ def tokens(case: tuple[tuple[Any, ...], list[Edit], list[JsonEdit], int]) -> Non
 
 
 def _made_up(packed: bytes) -> str:
-    """Return a token with a right checksum."""
     data = _LENGTH.pack(len(packed)) + packed
     return f"{PREFIX}{VERSION}_" + base64.urlsafe_b64encode(data + _check(data)).decode().rstrip("=")
 

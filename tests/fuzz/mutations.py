@@ -97,13 +97,11 @@ def _twisted(value: Any, number: int) -> Any:
 
 
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
-    """Return parent and key of every node but the root."""
     keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else []
     return [node for key in keys for node in ((tree, key), *_nodes(tree[key]))]
 
 
 def apply_json(tree: Any, changes: list[JsonEdit]) -> Any:
-    """Return a tree with changes."""
     tree = copy.deepcopy(tree)
     for which, what, value in changes:
         nodes = _nodes(tree)

@@ -53,7 +53,6 @@ _long = st.tuples(st.sampled_from(["0", "9", "1.", ",", "/:@é"]), st.integers(1
 
 
 def _near(example: str) -> st.SearchStrategy[str]:
-    """Return texts that differ from an example in a few bytes."""
     return st.builds(
         lambda changes, value: apply(example.encode(), changes).decode(errors="surrogateescape").replace("9", value),
         edits,

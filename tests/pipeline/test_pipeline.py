@@ -88,8 +88,8 @@ def test_rotated_captures_in_the_order_of_the_shell(
         assert everything(scan(*order, block_bytes=block_bytes)) == wanted
 
 
-@pytest.mark.parametrize("block_bytes", [600, 4096, 1 << 22])
-@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1), (100, 1), (1, 300)])
+@pytest.mark.parametrize("block_bytes", [600, 1 << 22])
+@pytest.mark.parametrize("shares", [(1, 1, 1), (1, 300)])
 def test_captures_that_overlap_in_time(
     frames: Frames, wanted: list[Any], tmp_path: Path, block_bytes: int, shares: tuple[int, ...]
 ) -> None:

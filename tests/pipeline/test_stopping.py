@@ -181,19 +181,6 @@ def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> No
     assert last.window.start == NOON
 
 
-@pytest.mark.slow
-def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) -> None:
-    for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
-        before = set(threading.enumerate())
-        run = Live(sources)
-        run.rest()
-        run.stop()
-        assert run.results == []
-        for thread in set(threading.enumerate()) - before:
-            thread.join(SOON)
-            assert not thread.is_alive()
-
-
 def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> None:
     """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
     pace = replace(QUICK, drain=SOON, linger=SOON)

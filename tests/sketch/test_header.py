@@ -6,52 +6,23 @@ import copy
 import json
 import re
 import tracemalloc
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import superhosts as sh
-from forging import bundle, columns, forge, frame, make, take_apart
-from superhosts.core.fields import FieldError
+from forging import bundle, columns, forge, make, take_apart
 from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.stored import read_fields
-from superhosts.errors import MergeError, SketchFileError, ThresholdWarning, UsageError
+from superhosts.errors import SketchFileError, UsageError
 from superhosts.sketch.files import read_header
 from superhosts.sketch.sketch import MOST_NOTES, Sketch
 from traffic import content
-
-ODD: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    1.5,
-    4.0,
-    -1,
-    7,
-    2**70,
-    10**400,
-    "",
-    "x" * 1000,
-    "\x1b[2J\n",
-    "\ud800",
-    "[/red]",
-    [],
-    [[]],
-    {},
-    {"a": 1},
-    [0, 1],
-    [5, -5],
-]
 
 
 def small(name: str) -> Any:
@@ -107,33 +78,6 @@ def check_refusal(error: Exception, path: Path) -> None:
     assert len(text) < 500
 
 
-@pytest.mark.slow
-def test_every_field_replaced_by_everything_odd(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path) -> None:
-    header, blocks, meaning = wide
-    path = tmp_path / "odd.cube"
-    tried = accepted = 0
-    for place in places(header):
-        for new in ODD:
-            forge(path, replaced(header, place, new), blocks)
-            tried += 1
-            try:
-                sketch = sh.load(path)
-            except (SketchFileError, MergeError) as error:
-                check_refusal(error, path)
-                with pytest.raises((SketchFileError, MergeError)):
-                    Sketch().merge_file(path)
-                continue
-            accepted += 1
-            whole = Sketch()
-            whole.merge_file(path)
-            for each in (sketch, whole):  # Only metadata may differ, not the bits.
-                assert everything(each)[0] == meaning[0], place
-                each.save(tmp_path / "again.cube")
-            assert everything(sh.load(tmp_path / "again.cube")) == everything(sketch)
-    assert tried > 1000
-    assert accepted < 100
-
-
 def test_every_field_left_out_or_doubled(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path) -> None:
     header, blocks, meaning = wide
     path = tmp_path / "odd.cube"
@@ -176,18 +120,6 @@ def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
                 read_header(path)
             check_refusal(caught.value, path)
     assert (DETECTORS[name].geometry_type is not None) == ("geometry" in header["parts"][0])
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["parts", "window"]), inner),
-    )
-)
-def test_any_json_is_refused_with_a_field(value: Any) -> None:
-    with pytest.raises(FieldError) as caught:
-        read_fields({"parts": [], "window": None, "sites": [], "counters": value, "unlisted": value}, DETECTORS)
-    assert str(caught.value).isprintable()
 
 
 FIELDS = {
@@ -364,56 +296,6 @@ def test_names_of_sites_that_can_be_read_again_are_written(tmp_path: Path) -> No
         sketch.save(path)
         assert read_header(path).sites == {site}
         path.unlink()
-
-
-# Arrays with arbitrary content, and valid checksum, types and sizes
-
-
-def bodies(count: int, size: int) -> Iterator[bytes]:
-    """Yield contents of an array: all bytes equal, or random, dense or sparse."""
-    yield bytes(size)
-    yield b"\xff" * size
-    yield b"\x7f" * size
-    rng = np.random.default_rng(count)
-    for density in (0.5, 0.01):
-        yield np.packbits(rng.random(8 * size) < density).tobytes()
-
-
-JOINS = ("cbaa", "cbaa-paper")  # These search combinations of full columns, too many for a test.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DETECTORS)
-def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str) -> None:
-    detector = small(name)
-    path = tmp_path / "a.cube"
-    detector.save(path)
-    header, _ = take_apart(path)
-    sizes = [np.dtype(array["dtype"]).itemsize for array in header["arrays"]]
-    if header["arrays"][-1]["name"] in ("hosts", "pairs") and len(header["arrays"][-1]["shape"]) == 1:
-        header["arrays"][-1]["shape"] = [300]  # longer than in the file: a list of hosts or pairs may have any length
-    lengths = [int(np.prod(a["shape"])) * size for a, size in zip(header["arrays"], sizes, strict=True)]
-    answers = 0
-    for choice, body in enumerate(zip(*(bodies(i, length) for i, length in enumerate(lengths)), strict=True)):
-        blocks = b""
-        for data, size in zip(body, sizes, strict=True):
-            for start in range(0, len(data), sketchfile.BLOCK):
-                piece = np.frombuffer(data[start : start + sketchfile.BLOCK], np.uint8)
-                blocks += frame(piece.reshape(-1, size).T.tobytes(), coding=1)
-        forge(path, header, blocks)
-        sketch = sh.load(path)
-        found = list(sketch.estimate("10.0.0.1"))
-        if name not in JOINS or not choice:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ThresholdWarning)
-                found += [*sketch.super_hosts(1024), *sketch.super_hosts(1e9), *sketch.top(3)]
-        assert all(0 <= item.peers_low <= item.known_peers for item in found)
-        answers += len(found)
-        whole = Sketch()
-        whole.merge_file(path)
-        whole.merge_file(path)
-        assert content(whole) == content(sketch)
-    assert answers
 
 
 # Prefixes

@@ -20,7 +20,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.lab.compare import FAMILIES, SharedSettings, choose, comparing_run, shared_settings, synthetic_traffic
+from superhosts.lab.compare import FAMILIES, SharedSettings, choose, shared_settings, synthetic_traffic
 from superhosts.lab.experiment import (
     COLUMNS,
     Contestant,
@@ -142,7 +142,8 @@ class Contest:
         for source in sources:
             if len(options.memory) > 1 and not source.replays:
                 raise UsageError(f"--memory: {source.name} can be read only once, so compare at one memory")
-        return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.step)
+        panels = Panels(lambda _bits: makers, settings)
+        return panels.run(sources, on_error=on_error, on_progress=progress.step), panels
 
     def facts(self) -> Facts:
         key = key_words([fingerprint(secret_of(self._shared(None).key))])

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -134,13 +134,10 @@ def thread_count(asked: int | None = None) -> int:
 _this_thread = threading.local()
 
 
-def _enter_pool() -> None:
-    _this_thread.is_pool_thread = True
-
-
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=_enter_pool)
+    mark = partial(setattr, _this_thread, "is_pool_thread", True)
+    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=mark)
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.

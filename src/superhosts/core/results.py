@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import THRESHOLD, TOP
-from superhosts.core.hosttable import SHOWN, html_table, text_table
 from superhosts.core.pairs import (
     IPV4,
     MASK64,
@@ -339,7 +338,8 @@ class SuperHosts:
                 value = origin.format.to_number(wanted)
             except UsageError:  # It is no host of this kind.
                 continue
-            rows = _equal(self.hosts, value)
+            words = np.array([[value >> 64, value & MASK64]], np.uint64)
+            rows = (as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
             if (rows if self._which is None else rows & (self._which == number)).any():
@@ -451,10 +451,16 @@ class SuperHosts:
         return stream
 
     def __repr__(self) -> str:
-        return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table()
 
     def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table(html=True)
+
+    def _table(self, *, html: bool = False) -> str:
+        from superhosts.core.hosttable import SHOWN, html_table, text_table  # Few programs print a result.
+
+        rows = list(self.select(slice(SHOWN)))
+        return (html_table if html else text_table)(type(self).__name__, rows, len(self), self.window)
 
 
 def _as_datetime(time: int) -> datetime:
@@ -474,13 +480,6 @@ def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> lis
         origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
         for origin in origins
     ]
-
-
-def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
-    if hosts.ndim == 2:
-        high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
-        return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
-    return np.asarray(hosts == number)
 
 
 # Which hosts of a sketch are reported

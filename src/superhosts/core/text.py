@@ -24,7 +24,7 @@ _lock = threading.Lock()
 def printable(text: object, most: int = MOST_SHOWN) -> str:
     """Return `text` as one line: escape unprintable characters as Python does, and shorten long text."""
     whole = str(text)
-    shown = "".join(map(_escape, whole[:most]))
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in whole[:most])
     return shown if len(whole) <= most else f"{shown}… ({len(whole):,} characters)"
 
 
@@ -87,7 +87,3 @@ def either(shell: str, python: str) -> str:
 
 def _quoted(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _escape(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

@@ -140,10 +140,6 @@ def host_format(value: Any, place: str) -> HostFormat:
     return HostFormat(family, prefix, bool(port))
 
 
-def _site_or_none(value: Any, place: str) -> Any:
-    return value if value == "" else name(value, place)
-
-
 def _entry(value: Any, place: str) -> Any:
     entry = _ENTRY(value, place)
     if entry["start"] > entry["end"]:
@@ -163,7 +159,9 @@ _LATER: dict[str, Check] = {
 KEY_FIELD = text("[0-9a-f]{16}", "16 hexadecimal digits")
 WIDTH_FIELD = one_of(32, 64, 128)
 _ENTRY = record(
-    {"site": _site_or_none, "start": _TIME, "end": _TIME}, {**_PART, **_LATER, "pairs": _COUNT, "packets": _COUNT}
+    # The site of a scan without a name is empty.
+    {"site": lambda value, place: value if value == "" else name(value, place), "start": _TIME, "end": _TIME},
+    {**_PART, **_LATER, "pairs": _COUNT, "packets": _COUNT},
 )
 window_field, sites_field = optional(_window), sequence(name)
 _NOTES: dict[str, Check] = {"window": window_field, "sites": sites_field, "counters": sequence(_entry)}

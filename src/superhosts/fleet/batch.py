@@ -40,8 +40,7 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
 from superhosts.core.text import counted
-from superhosts.cubefile import container as sketchfile
-from superhosts.cubefile.container import DIGEST, is_whole
+from superhosts.cubefile.container import DIGEST, VERSION, is_whole
 from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
@@ -264,7 +263,7 @@ def split_into_tasks(captures: Sequence[FoundFile], size: int) -> list[list[Foun
 
 def digest_of(*what: Any) -> str:
     """Return the name of a result: a digest of everything that determines it."""
-    text = json.dumps([__version__, sketchfile.VERSION, *what])
+    text = json.dumps([__version__, VERSION, *what])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -23,7 +23,7 @@ from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
-from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.tables.mapping import as_map
@@ -192,8 +192,7 @@ def calibrate(
     )
     given = {} if exact is None else {"exact": exact}
     panels = Panels(cubes_around(parse_size(memory), key=key, device=device, **given), settings)
-    sources = open_inputs(names, tables=TableOptions(format, as_map(map), time))
-    run = Scan(sources, settings, RunOptions(find=False), make_detector=panels.make)
+    run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))
     result = judge(run, panels, error=share, thresholds=thresholds_below(threshold))
     if not result.windows:
         raise InputError(

@@ -34,7 +34,7 @@ from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinatio
 from superhosts.output.files import REPLACED, AppendedFile, ParquetFolder, PatientFile, ReplacedFile
 from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
-from superhosts.output.stdout import BackgroundOutput, Format, StandardOutput
+from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
 from superhosts.output.streams import ClosedOutput, raw_stream
 
 DESTINATIONS: list[type[Destination]] = [ReplacedFile, AppendedFile, ParquetFolder]
@@ -227,5 +227,5 @@ def open_destinations(
     elif wanted:
         assert say is not None
         stream = raw_stream(sys.stdout)
-        opened.append(BackgroundOutput(StandardOutput(options.format, run, stream=stream, say=say), say))
+        opened.append(BackgroundStdout(StandardOutput(options.format, run, stream=stream, say=say), say))
     return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

@@ -415,7 +415,9 @@ class Network:
             if number == 0 if is_detailed else part.direction == "any" or not both:  # Count an end once.
                 counts.special_ends += left_out
             hosts, peers = pairs[0][:count], pairs[1][:count]
-            result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
+            if part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports:
+                hosts = hosts[:, 0].copy()  # The low word of such a host is always zero.
+            result.append((part, PairBatch(hosts, peers)))
         return result, counts
 
     def _choose(
@@ -451,9 +453,6 @@ class Network:
             sent, asked = details >> np.uint64(SRC_PORT_SHIFT) & np.uint64(MOST_PORTS), details & np.uint64(MOST_PORTS)
             passes &= (ports[sent] | ports[asked]) == 1
         return passes.astype(np.uint8)
-
-    def _takes_one_word(self, part: Part) -> bool:
-        return part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports
 
     def _port_room(self, family: int, packets: int) -> tuple[Addresses, Addresses]:
         shape = (2 * packets + 1, 2) if family == 6 else 2 * packets + 1
@@ -503,8 +502,10 @@ class Network:
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
-        if self.lens.hosts_have_ports:
-            hosts = _without_ports(hosts)
+        if self.lens.hosts_have_ports and hosts.ndim == 1:
+            hosts = np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
+        elif self.lens.hosts_have_ports:
+            hosts = np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))
         if part.family == 6 and hosts.ndim == 1:
             prefixes = hosts
             hosts = np.zeros((len(prefixes), 2), np.uint64)
@@ -517,9 +518,3 @@ class Network:
         if part.side == "inner":
             return np.asarray(seen & (inside(hosts, self._hosts_with_inner[part.family]) == 1))
         return np.asarray(seen & (inside(hosts, self._hosts_all_inner[part.family]) == 0))
-
-
-def _without_ports(hosts: Addresses) -> Addresses:
-    if hosts.ndim == 1:
-        return np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
-    return np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))

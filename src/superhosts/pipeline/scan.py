@@ -472,7 +472,7 @@ class Scan:
         common: dict[str, Any] = {"attempt": self._try, "stopped": lambda: self._stopping, "pace": options.pace}
         steps: Iterable[Step]
         if self._follows:
-            # So many packets wait for their windows that inputs should wait for each other.
+            # If many packets wait for their windows, inputs wait for each other.
             is_full = (lambda: self._windows.waiting > limit) if options.clock_only else None
             steps = self._following = Following(
                 self.sources,

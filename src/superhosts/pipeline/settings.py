@@ -26,7 +26,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
-from superhosts.sketch.evidence import sample
+from superhosts.sketch.evidence.sample import memory_of
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -244,7 +244,7 @@ class Settings:
     def most_memory(self) -> int:
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
-        samples = 2 * sample.memory_of(self.evidence_pairs) if self.evidence else 0
+        samples = 2 * memory_of(self.evidence_pairs) if self.evidence else 0
         filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
         halves = 3 * filled + 2 * (self.most_sketches - filled)
         return contacts + samples + sum(self._memory(part) * halves // 2 + caches for part in self.parts)

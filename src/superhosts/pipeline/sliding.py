@@ -133,12 +133,10 @@ class PaneQueue:
             self._doubtful |= frozenset(part for part in densified if _is_dense(whole, part))
         self._dense = frozenset(part for part, _ in _cubes(whole) if _is_dense(whole, part))
         self._doubtful &= self._dense
-        self._reuse = (self._reuse or Reuse(len(self) + 2)) if self._dense and self._panes_are_small() else None
+        # If panes take less memory than cubes do, there is room for cubes that wait to be used.
+        are_small = bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
+        self._reuse = (self._reuse or Reuse(len(self) + 2)) if self._dense and are_small else None
         return whole
-
-    def _panes_are_small(self) -> bool:
-        """Return True if panes take less memory than cubes do: then there is room for cubes that wait to be used."""
-        return bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
 
     def _unions(self, left: int) -> list[_Union]:
         return [*self._front[left - 1 : left], *([] if self._whole_back is None else [self._whole_back])]

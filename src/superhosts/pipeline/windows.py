@@ -543,14 +543,12 @@ class TumblingWindows:
 
     # Strays
 
-    def _is_expected(self, year: int) -> bool:
-        return any(self._expected[near] or near in self._opened for near in (year - 1, year, year + 1))
-
     def _strays_among(self, packets: Counter[int]) -> frozenset[int]:
         """Return the years of packets that are far from all that is expected, with next to none around them."""
         near = {year: packets[year - 1] + packets[year] + packets[year + 1] for year in packets}
         few = (year for year, count in near.items() if count < self.settle and count * STRAY_SHARE < self._seen)
-        return frozenset(year for year in few if not self._is_expected(year))
+        known = self._opened | {year for year, inputs in self._expected.items() if inputs}
+        return frozenset(year for year in few if not known & {year - 1, year, year + 1})
 
     def _judge(self) -> None:
         """Decide which held packets do not count as later than the current window.

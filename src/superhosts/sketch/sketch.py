@@ -332,9 +332,18 @@ class Sketch(Storable):
         self._bound_notes()
 
     def _bound_notes(self) -> None:
-        sites, entries = bound_notes(self.sites, self.entries)
-        if len(sites) < len(self.sites) or len(entries) < len(self.entries):
-            self.sites, self.entries, self.unlisted = sites, entries, True
+        """Keep the newest counters, their sites, and the first sites by name.
+
+        A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends
+        only on what its members keep, in any order, so merging remains exact and idempotent.
+        """
+        if len(self.entries) > MOST_NOTES:
+            self.entries, self.unlisted = heapq.nsmallest(MOST_NOTES, self.entries, key=_newest_first), True
+        if len(self.sites) > MOST_NOTES:
+            named = self.sites & {entry["site"] for entry in self.entries}
+            kept = {*heapq.nsmallest(MOST_NOTES, self.sites), *named}
+            self.unlisted |= len(kept) < len(self.sites)
+            self.sites = kept
 
     def _known(self) -> set[str]:
         """Return the entries as a set of texts. Each entry is converted only once: a year of files has very many."""
@@ -534,19 +543,6 @@ def union(members: Iterable[Any], *, key: bytes | str | None = None) -> Any:
     if whole is None:
         raise UsageError("union: there is nothing to unite; pass at least one detector, sketch or path")
     return whole
-
-
-def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
-    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first sites by name.
-
-    A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends only
-    on what its members keep, in any order, so merging remains exact and idempotent.
-    """
-    if len(entries) > MOST_NOTES:
-        entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
-    if len(sites) > MOST_NOTES:
-        sites = {*heapq.nsmallest(MOST_NOTES, sites), *(sites & {entry["site"] for entry in entries})}
-    return sites, entries
 
 
 def _newest_first(entry: Entry) -> tuple[int, int, str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from superhosts.core.filetypes import HEAD_BYTES
+from superhosts.core.files import HEAD_BYTES
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
 from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped

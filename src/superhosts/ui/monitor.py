@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 
 from superhosts import __version__
 from superhosts.core.notices import Notice
@@ -126,22 +125,14 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
     return [metrics.of_destinations(destinations), *([] if desk is None else [metrics.of_alerts(desk)])]
 
 
-@dataclass(frozen=True)
-class HubParts:
-    hub: Hub
-    intake: Intake
-    store: WindowStore
-    receiver: LinkReceiver
-    upstream: Spool | None = None
-
-
-def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
+def observe_hub(
+    monitor: Monitor, hub: Hub, intake: Intake, store: WindowStore, receiver: LinkReceiver, upstream: Spool | None
+) -> list[Reading]:
     """Observe a hub. It is ready when its link works, whatever it has to merge and to report first."""
-    hub = parts.hub
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
-    arrived = Backlog("what waited on the link at the start", parts.receiver.earlier, tell)
+    arrived = Backlog("what waited on the link at the start", receiver.earlier, tell)
     monitor.on_beat += [windows.tell, arrived.tell]
-    sites = Sites(parts.intake.roster.taken, hub.settings.sites)
+    sites = Sites(intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
@@ -152,16 +143,16 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     if monitor.is_asked:
         hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
-    monitor.health.look_at(lambda: metrics.why_no_link(parts.receiver.counters))
+    monitor.health.look_at(lambda: metrics.why_no_link(receiver.counters))
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
         metrics.of_sites(sites),
-        metrics.of_roster(parts.intake.roster),
-        metrics.of_hub(hub, lambda: len(parts.store.windows())),
-        metrics.of_intake(parts.intake),
-        metrics.of_link(parts.receiver.counters),
+        metrics.of_roster(intake.roster),
+        metrics.of_hub(hub, lambda: len(store.windows())),
+        metrics.of_intake(intake),
+        metrics.of_link(receiver.counters),
         metrics.of_backlogs({"windows": windows, "link": arrived}),
         metrics.of_merging(hub.merging),
         metrics.of_restoring(lambda: hub.reporter.restoring),
-        *([] if parts.upstream is None else [metrics.of_spool(parts.upstream)]),
+        *([] if upstream is None else [metrics.of_spool(upstream)]),
     ]

@@ -19,19 +19,30 @@ from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
+from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, Counts, CrowdedError, Engine, Plan, Words, make_engine, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
+from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.lock import state_of
 from superhosts.detectors.registry import DETECTORS
-from superhosts.errors import MergeError, ThresholdWarning, UsageError
+from superhosts.errors import GeometryError, MergeError, ThresholdWarning, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
 Slots = NDArray[np.uint32]  # of a set of hosts
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches where the search is by threshold; below it is mostly noise
+
+
+def parse_memory(memory: str | int, minimum: int, name: str) -> int:
+    """Return a memory in bytes. Raise GeometryError if it is below the minimum of a rival."""
+    size = parse_size(memory)
+    if size < minimum:
+        least = format_size(minimum)
+        raise GeometryError(f"memory {format_size(size)} is too small for {name}: use {least} or more")
+    return size
 
 
 class Rival(Detector):
@@ -134,21 +145,17 @@ class EngineRival(Rival):
     """A rival whose bits an engine stores: on the CPU, on a GPU, or on several GPUs."""
 
     runs_on_gpu = True
+    cpu_engine: ClassVar[type[Engine]]
+    gpu_engine: ClassVar[type[CudaEngine]]
     engine: Engine
 
     def _allocate(self) -> None:
         plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        self.engine = make_engine(plan, self.device, self._on_cpu, self._on_gpu)
+        self.engine = make_engine(plan, self.device, self.cpu_engine, self.gpu_engine)
 
     @property
     def _engine_geometry(self) -> Any:
         return self.geometry
-
-    @abstractmethod
-    def _on_cpu(self, plan: Plan) -> Engine: ...
-
-    @abstractmethod
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine: ...
 
     @abstractmethod
     def search_for(self, threshold: float) -> Any:

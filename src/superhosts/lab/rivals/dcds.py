@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, simulated
 from superhosts.core.hashing import MASK32, MAX_ARRAYS, Key, pair_hash
-from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.formulas import check_limits, prefix_test, zero_limit
@@ -33,7 +32,7 @@ from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put
 from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel, to_device
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import ColumnRival
+from superhosts.lab.rivals.base import ColumnRival, parse_memory
 
 ADDRESSES = 1 << 32
 PRIMES = (65537, 65539, 65543)  # just above 2^16: two of them distinguish all addresses
@@ -53,20 +52,18 @@ class Geometry(NamedTuple):
         for 3·2^16 columns, which take the published 384 MiB with 2^14 rows; the eleven additional columns of the primes
         (0.006 %) are not counted.
         """
-        size = parse_size(memory)
         minimum = (3 << 16) * 64 // 8
-        if size < minimum:
-            raise GeometryError(f"memory {format_size(size)} is too small for dcds: at least {format_size(minimum)}")
-        return cls(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
+        times = parse_memory(memory, minimum, "dcds") // minimum
+        return cls(column_bits=min(20, times.bit_length() - 1 + 6)).check()
 
     def check(self) -> Self:
         check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
-        moduli = tuple(self.moduli) if isinstance(self.moduli, list | tuple) else ()  # JSON files have a list.
+        moduli = self.moduli
         if not all(type(modulus) is int and 2 <= modulus <= MAX_COLUMNS for modulus in moduli):
-            raise GeometryError(f"moduli={self.moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
+            raise GeometryError(f"moduli={moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
         if not self.reversible <= len(moduli) <= MAX_ARRAYS:
             rule = f"one for each of the {self.reversible} reversible arrays, and at most {MAX_ARRAYS} in total"
-            raise GeometryError(f"moduli={self.moduli}: {rule}")
+            raise GeometryError(f"moduli={moduli}: {rule}")
         for one, other in combinations(moduli, 2):
             if math.gcd(one, other) > 1:
                 raise GeometryError(f"moduli={moduli}: {one} and {other} are not coprime")
@@ -76,7 +73,7 @@ class Geometry(NamedTuple):
             raise GeometryError(f"moduli={moduli}: {rule}")
         if product >= 1 << 62:
             raise GeometryError(f"moduli={moduli}: the product of the reversible ones must be less than 2^62")
-        return self._replace(moduli=moduli)
+        return self
 
     @property
     def key_bits(self) -> int:
@@ -543,14 +540,9 @@ class Dcds(ColumnRival):
 
     name = "dcds"
     geometry_type = Geometry
+    cpu_engine, gpu_engine = CpuDcds, CudaDcds
     geometry: Geometry
     default_memory = "384MiB"
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuDcds(plan)
-
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        return CudaDcds(plan, gpu)
 
     def search_for(self, threshold: float) -> Search:
         bits = self.geometry.column_bits

@@ -19,7 +19,7 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.text import setting
-from superhosts.core.units import format_size, parse_size
+from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
@@ -49,6 +49,7 @@ from superhosts.lab.rivals.base import (
     hosts_in,
     insert,
     is_crowded,
+    parse_memory,
     plain_columns,
 )
 
@@ -63,10 +64,7 @@ class Geometry(NamedTuple):
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
         """Return the geometry whose bits fit in `memory`. The table, a sixteenth of it, and the hosts are extra."""
-        size = parse_size(memory)
-        if size < 1 << 13:
-            raise GeometryError(f"memory {format_size(size)} is too small for gse: use 8 KiB or more")
-        array_bits = size.bit_length() + 2
+        array_bits = parse_memory(memory, 1 << 13, "gse").bit_length() + 2
         return cls(array_bits, min(12, array_bits - 4), array_bits - 10).check()
 
     def check(self) -> Self:
@@ -557,13 +555,8 @@ class Gse(EngineRival):
 
     name = "gse"
     geometry_type = Geometry
+    cpu_engine, gpu_engine = CpuGse, CudaGse
     geometry: Geometry
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuGse(plan)
-
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        return CudaGse(plan, gpu)
 
     def _free(self) -> float:
         """Return the share of zeros in the array. A full array counts as if it had one zero."""  # V_m

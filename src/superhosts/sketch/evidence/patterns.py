@@ -61,10 +61,6 @@ class Verdict(NamedTuple):
 # Questions that rules ask
 
 
-def _probes(summary: Summary) -> bool:
-    return summary.opened.low >= MOST and _silent(summary).low >= 0.5
-
-
 def _silent(summary: Summary) -> Share:
     """Return the share of peers that do not answer. If one direction alone comes by, only attempts to connect tell.
 
@@ -117,11 +113,6 @@ def _some_are_answered(summary: Summary) -> bool:
 def _resolves_unseen(summary: Summary) -> bool:
     """Return True if peers of such a service come again, or are of one network. Forged addresses do neither."""
     return _has_unseen_answers(summary) and (summary.packets_a_peer >= FEW_PACKETS or summary.densest.low >= MOST)
-
-
-def _pings(summary: Summary) -> bool:
-    """Return True if the host sends echo requests to most peers. Requests of ICMPv6 are also those of neighbours."""
-    return summary.opened.low >= MOST and summary.at(PING, host=False).low >= MOST
 
 
 def _is_pinged(summary: Summary) -> bool:
@@ -249,7 +240,10 @@ def _kinds(summary: Summary) -> str:
 
 def _scans(summary: Summary) -> bool:
     asks_the_same = _few_services(summary, host=False) or summary.kinds.hits <= summary.kinds.of / 10
-    return (_probes(summary) and asks_the_same) or _pings(summary)
+    probes = summary.opened.low >= MOST and _silent(summary).low >= 0.5
+    # Requests of ICMPv6 are also those of neighbours.
+    pings = summary.opened.low >= MOST and summary.at(PING, host=False).low >= MOST
+    return (probes and asks_the_same) or pings
 
 
 def _is_flood(summary: Summary) -> bool:

@@ -60,10 +60,6 @@ def smallest(hashes: NDArray[np.uint64], count: int) -> int:
     return int(np.partition(hashes, count - 1)[count - 1])
 
 
-def sorted_rows(rows: Rows, size: int) -> Rows:
-    return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[:size]])
-
-
 @compiled
 def united(first: Rows, second: Rows, size: int) -> Rows:
     """Return the rows with the smallest hashes of two samples, each in order and without repeats."""
@@ -399,7 +395,8 @@ class _Lane:
     def rows(self, limit: int) -> Rows:
         self.absorb(limit)
         assert self._table is not None
-        return sorted_rows(self._table.rows[: self._table.used[0]], self._size)
+        rows = self._table.rows[: self._table.used[0]]
+        return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[: self._size]])
 
 
 class OpenSample:
