@@ -127,7 +127,6 @@ def estimated(run: Run, folder: Path, *selection: Any) -> str:
 
 
 def packets_read(err: str) -> str:
-    """Return the number of packets in the last line."""
     (number,) = re.findall(r"^([\d,]+) packets in [\d.]+ s .*, \d windows?( of 5m)?$", err.splitlines()[-1])
     return str(number[0])
 
@@ -314,7 +313,6 @@ with connect(address, timeout=600) as client:
 
 
 def is_idle(cluster: Any) -> bool:
-    """Return True if no worker has any task, running or waiting."""
     from distributed import Client
 
     with Client(cluster, set_as_default=False, timeout=DEADLINE) as client:
@@ -432,6 +430,7 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["union.cube"]
 
 
+@pytest.mark.slow
 def test_a_wrong_inner_of_all_captures_is_one_warning(run: Run, captures: Path, cluster: Any, tmp_path: Path) -> None:
     common = ["batch", captures, "--memory", "1MiB", "--scheduler", cluster.scheduler_address, "--quiet", *EACH]
     ended = run(*common, "--save", tmp_path / "saved", "--inner", "203.0.113.0/24")
@@ -440,6 +439,7 @@ def test_a_wrong_inner_of_all_captures_is_one_warning(run: Run, captures: Path, 
     assert "prefixes seen most: " in line
 
 
+@pytest.mark.slow
 def test_a_work_folder_is_private_or_as_open_as_it_was(run: Run, captures: Path, cluster: Any, tmp_path: Path) -> None:
     def modes(folder: Path) -> tuple[int, set[int]]:
         return stat.S_IMODE(folder.stat().st_mode), {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
@@ -519,6 +519,7 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
     assert saved(tmp_path / "b") == saved(tmp_path / "c")
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

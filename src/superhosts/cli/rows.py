@@ -255,16 +255,15 @@ class Groups:
                 raise self._error("is cut off by the end of the input")
 
     def _take(self, count: int) -> bytes:
-        while len(self._bytes) < count:
-            if not self._bytes.more():
-                raise self._error("is cut off by the end of the input")
+        if not self._bytes.has(count):
+            raise self._error("is cut off by the end of the input")
         taken = self._bytes.data()[:count].tobytes()
         self._bytes.take(count)
         return taken
 
     def _waits(self) -> bool:
         """Return True if there is another byte; waits for it."""
-        return len(self._bytes) > 0 or self._bytes.more()
+        return self._bytes.has(1)
 
     def _error(self, why: str) -> InputError:
         return InputError(f"row {max(self._row, 1):,} {why}", file=self._input.name, offset=self._bytes.taken)

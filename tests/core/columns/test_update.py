@@ -271,16 +271,9 @@ def test_a_structured_array() -> None:
 
 def test_nothing_in_any_form() -> None:
     exact = sh.Exact()
-    for nothing in (
-        [],
-        (),
-        np.array([]),
-        np.array([], "U7"),
-        pl.Series([], dtype=pl.String),
-        pa.array([], pa.string()),
-        pd.Series([], dtype="str"),
-        np.empty((0, 16), np.uint8),
-    ):
+    arrays = np.array([]), np.array([], "U7"), np.empty((0, 16), np.uint8)
+    series = pl.Series([], dtype=pl.String), pa.array([], pa.string()), pd.Series([], dtype="str")
+    for nothing in ([], (), *arrays, *series):
         exact.update(nothing, nothing)
         assert len(exact.estimate_many(nothing)) == 0
     exact.update(pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.string())}), host="a", peer="b")

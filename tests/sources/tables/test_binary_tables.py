@@ -58,6 +58,11 @@ def ends(rows: list[Line]) -> tuple[list[str], list[str]]:
     return [row.src for row in rows], [row.dst for row in rows]
 
 
+def table_of(rows: list[Line]) -> pa.Table:
+    src, dst = ends(rows)
+    return pa.table({"src": src, "dst": dst, "ts": [row.time // SECOND for row in rows]})
+
+
 NARROW = {
     "uint32": lambda texts: pa.array(numbers(texts), pa.uint32()),
     "int64": lambda texts: pa.array(numbers(texts), pa.int64()),
@@ -206,9 +211,7 @@ def test_what_is_no_address_never_becomes_one(tmp_path: Path) -> None:
 
 
 def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any, tmp_path: Path) -> None:
-    pq.write_table(
-        pa.table({"src": SOURCES, "dst": TARGETS, "ts": SECONDS}), tmp_path / "a.parquet", row_group_size=700
-    )
+    pq.write_table(table_of(ROWS), tmp_path / "a.parquet", row_group_size=700)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 90)
     expected = [(*row[:3], line.time) for row, line in zip(rows_of(ROWS), ROWS, strict=True)]
     for rows in (100, 1400, 1 << 20):
@@ -218,21 +221,17 @@ def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any,
 
 
 def test_rows_in_any_order(save: Any) -> None:
-    mixed = ROWS[1000:] + ROWS[:1000]
-    src, dst = ends(mixed)
-    path = save({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in mixed])})
-    run = scan(path)
+    run = scan(save(table_of(ROWS[1000:] + ROWS[:1000])))
     last = {}
     for window in run:  # a window that comes again replaces the first
         last[window.window.start] = {str(row.host): int(row.peers) for row in window}
     assert last == answer(ROWS)
 
 
-def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
+def write_as_others_do(folder: Path, table: pa.Table) -> None:
     """Write the files of pyarrow, pandas, Polars and DuckDB, with their defaults and with every compression."""
     import duckdb
 
-    table = pa.table(columns)
     frame, polars = table.to_pandas(), pl.from_arrow(table)
     assert isinstance(polars, pl.DataFrame)
     levels = {"oldest": pl.CompatLevel.oldest(), "newest": pl.CompatLevel.newest()}
@@ -266,8 +265,7 @@ def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
 
 def test_the_files_of_other_programs_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
     rows = ROWS[:400]
-    src, dst = ends(rows)
-    write_as_others_do(tmp_path, {"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in rows])})
+    write_as_others_do(tmp_path, table_of(rows))
     expected = answer(rows)
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 57
@@ -288,18 +286,10 @@ PIPED = {
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_compressed_and_from_standard_input(writer: str, stdin: Callable[[Any], None], tmp_path: Path) -> None:
-    path = tmp_path / "table"
-    WRITERS[writer](pa.table({"src": SOURCES, "dst": TARGETS, "ts": SECONDS}), path)
+def test_a_compressed_table_a_url_and_no_rows(save: Any, tmp_path: Path) -> None:
+    path = save(table_of(ROWS))
     (tmp_path / "z").write_bytes(gzip.compress(path.read_bytes()))
     assert found(tmp_path / "z") == answer(ROWS)
-    stdin(path.read_bytes())
-    assert found("-") == answer(ROWS)
-
-
-def test_a_url_and_no_rows(save: Any) -> None:
-    path = save({"src": SOURCES, "dst": TARGETS})
     assert found(f"file://{path}", window="all") == answer(ROWS, None)
     run = scan(save(pa.table({"src": pa.array([], pa.uint32()), "dst": pa.array([], pa.uint32())})), window="all")
     assert (list(run), run.counters.rows) == ([], 0)
@@ -307,10 +297,7 @@ def test_a_url_and_no_rows(save: Any) -> None:
 
 def test_a_folder_of_tables(tmp_path: Path) -> None:
     for i in range(4):
-        part = ROWS[i * 500 : (i + 1) * 500]
-        src, dst = ends(part)
-        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
-        list(WRITERS.values())[i % 3](table, tmp_path / f"{i}.table")
+        list(WRITERS.values())[i % 3](table_of(ROWS[i * 500 : (i + 1) * 500]), tmp_path / f"{i}.table")
     assert found(tmp_path) == answer(ROWS)
 
 
@@ -325,7 +312,7 @@ def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
 def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) -> None:
     from superhosts.sources.open import open_input
 
-    write_parquet(pa.table({"src": SOURCES, "dst": TARGETS, "ts": SECONDS}), tmp_path / "a.parquet")
+    write_parquet(table_of(ROWS), tmp_path / "a.parquet")
     plain = open_input(tmp_path / "a.parquet")
     assert plain.identity() == f"{tmp_path / 'a.parquet'}@{NOON}"
     assert sum(len(batch) for block in plain.blocks() for batch in block) == len(ROWS)
@@ -335,11 +322,8 @@ def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) ->
 
 
 def test_windows_of_two_tables_are_read_side_by_side(tmp_path: Path) -> None:
-    even, odd = ROWS[::2], ROWS[1::2]
-    for name, part in (("a", even), ("b", odd)):
-        src, dst = ends(part)
-        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
-        write_parquet(table, tmp_path / name)
+    for name, part in (("a", ROWS[::2]), ("b", ROWS[1::2])):
+        write_parquet(table_of(part), tmp_path / name)
     run = scan([tmp_path / "a", tmp_path / "b"])
     got = {w.window.start: {str(row.host): int(row.peers) for row in w} for w in run}
     assert (got, run.counters.late, len(got)) == (answer(ROWS), 0, 2)

@@ -34,6 +34,7 @@ EVE = {
 }
 GCP = {"src_ip": A, "dest_ip": B, "src_port": 5, "protocol": 6}
 GCP_TIMES = {"start_time": "2023-11-14T22:13:20.25Z", "end_time": "2023-11-14T22:13:27.5Z"}
+GOFLOW2_TIMES = {"time_flow_start_ns": START, "time_flow_end_ns": END}
 NSG = {"flows": [{"rule": "r", "flows": [{"mac": "00", "flowTuples": [f"1700000000,{A},{B},1,2,T,O,A,B,,,,"]}]}]}
 VNET = {
     "flows": [
@@ -77,27 +78,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "goflow2": (
         "goflow2",
-        json.dumps(
-            {
-                "time_received_ns": END + 5,
-                "time_flow_start_ns": START,
-                "time_flow_end_ns": END,
-                "src_addr": A,
-                "dst_addr": B,
-            }
-        ),
+        json.dumps({"time_received_ns": END + 5, "src_addr": A, "dst_addr": B, **GOFLOW2_TIMES}),
     ),
     "goflow2 of old": (
         "goflow2",
-        json.dumps(
-            {
-                "Type": "NETFLOW_V5",
-                "TimeReceived": 1700000009,
-                "SrcAddr": A,
-                "DstAddr": B,
-                "TimeFlowStartMs": START // 10**6,
-            }
-        ),
+        json.dumps({"TimeReceived": 1700000009, "SrcAddr": A, "DstAddr": B, "TimeFlowStartMs": START // 10**6}),
     ),
     "pmacct in JSON": (
         "pmacct",
@@ -289,16 +274,9 @@ def test_an_alert_ends_when_it_was_written(tmp_path: Path) -> None:
 
 
 def test_addresses_of_both_families(tmp_path: Path) -> None:
-    records = [
-        {
-            "IPV4_SRC_ADDR": "0.0.0.0",
-            "IPV4_DST_ADDR": "0.0.0.0",
-            "IPV6_SRC_ADDR": "2001:db8::1",
-            "IPV6_DST_ADDR": "2001:db8::2",
-        },
-        {"IPV4_SRC_ADDR": A, "IPV4_DST_ADDR": B, "IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "::"},
-        {"IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "ff02::1"},
-    ]
+    names = "IPV6_SRC_ADDR", "IPV6_DST_ADDR", "IPV4_SRC_ADDR", "IPV4_DST_ADDR"
+    ends = ("2001:db8::1", "2001:db8::2", "0.0.0.0", "0.0.0.0"), ("::", "::", A, B), ("::", "ff02::1")
+    records = [dict(zip(names, each, strict=False)) for each in ends]
     text = "".join(json.dumps({**record, "FIRST_SWITCHED": 5}) + "\n" for record in records)
     found = read_file(written(tmp_path / "ntop.json", text))
     assert [row[0] for row in found.rows] == [6, 4, 6]

@@ -1,18 +1,15 @@
-"""Address text to integers, in compiled loops.
+"""Address text to integers, in compiled loops, and packets of rows with two addresses (`packets_of`).
 
 What is an address is what Python's `ipaddress` says: four decimal numbers without leading zeros, or IPv6 in any of its
-forms (upper case, `::`, an IPv4 address at the end). An IPv4-mapped IPv6 address (::ffff:192.0.2.1) is that IPv4
-address. Blanks, quotes, ports and zones (%eth0) are not part of an address: whoever has them cuts them off first.
+forms. An IPv4-mapped IPv6 address (::ffff:192.0.2.1) is that IPv4 address. Blanks, quotes, ports and zones (%eth0) are
+not part of an address: whoever has them cuts them off first.
 
 A loop over characters mispredicts at the end of every number, which costs more than all the rest. So all bytes of an
 IPv4 address are compared at once in a vector register. Its dots become the bits of a mask; the positions of these bits
 say where each number ends. IPv6 is read eight bytes at a time into integers, one step for each group.
 
-Every function takes bytes as uint8 and returns the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is
-no address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
-
-`packets_of` makes packets of rows with two addresses, one batch for each family. A row whose ends are of different
-families, or of which one is no address, is no packet.
+Functions take bytes as uint8 and return the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is no
+address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
 """
 
 from __future__ import annotations

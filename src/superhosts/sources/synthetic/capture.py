@@ -1,14 +1,12 @@
 """Writes packets to capture files: .pcap, .pcap.zst and .parquet, whole or not at all.
 
-A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet carries no more than
-its addresses need: an Ethernet header (locally administered addresses), an IPv4 or IPv6 header and an empty UDP
-datagram to the discard port; lengths and checksums (IPv4 header; UDP where IPv6 demands it) are right. A .pcap.zst is
-the same bytes in one Zstandard frame. A .parquet has three columns: `time` (timestamp in nanoseconds, UTC), `src` and
-`dst` (addresses as text).
+A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet is an Ethernet header
+(locally administered addresses), an IPv4 or IPv6 header and an empty UDP datagram to the discard port; lengths and
+checksums are right. A .pcap.zst is the same bytes in one Zstandard frame. A .parquet has three columns: `time`
+(timestamp in nanoseconds, UTC), `src` and `dst` (addresses as text).
 
-A block's families are merged by time, so that a file of time-ordered blocks is in time order. Everything goes to a
-temporary file in the same folder first, which takes the wanted name when it is complete: nobody ever sees half a
-capture, and a failure leaves nothing behind.
+A block's families are merged by time. Everything goes to a temporary file in the same folder first, which takes the
+wanted name when it is complete: nobody ever sees half a capture, and a failure leaves nothing behind.
 """
 
 from __future__ import annotations

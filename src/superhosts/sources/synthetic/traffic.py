@@ -1,7 +1,7 @@
 """Synthetic backbone traffic, the same for the same seed, with an exact answer.
 
 A flow is one distinct (inner host, outer peer) pair of a window. A window has exactly `flows` of them and exactly
-`packets` packets, at least one per flow. What the flows look like:
+`packets` packets, at least one per flow. With both families one third of everything is IPv6.
 
 * Inner hosts have a heavy tail of peers (below), and exactly `super_hosts` of them have 1024 or more.
 * Ordinary hosts choose most of their peers among popular servers (Zipf), so that some outer hosts have very many inner
@@ -10,9 +10,6 @@ A flow is one distinct (inner host, outer peer) pair of a window. A window has e
   with spoofed sources. Their flows have one packet each, sent mostly by the scanner, mostly to the victim; the other
   flows have a heavy tail of packets, and each packet goes out or in with equal chance.
 * Packets come in bursts of a thousand flows that are under way at a time ("trains"), or in random order ("shuffled").
-
-Counts are per window. With both families one third of everything is IPv6. Windows are aligned to the epoch, as the
-rest of the package cuts them. Hosts keep their addresses from window to window, scanners and victims do not.
 
 Sizes. The number of hosts with at least x peers follows a bounded Pareto law, S·((x/θ)^−a − q)/(1 − q) with a = 1.05,
 θ = 1024, q = (cap/θ)^−a and cap = 200 000, S being the number of super hosts asked for. Sizes are drawn one per stratum
@@ -26,11 +23,7 @@ Addresses. A host's rank is scattered over 2^m slots, one to one; a slot is a pl
 so that longer windows mean something; scanners and victims wear another one in each window.
 
 Random numbers of the compiled loops are hashes of a key and a counter, one sequence per host or per flow: what is drawn
-does not depend on how many threads draw it, and a loop that runs twice over the same flows draws the same numbers
-without storing them.
-
-Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `packet_blocks`.
-Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packet while streaming.
+does not depend on how many threads draw it. Memory is 8 bytes a flow and 4 a packet of one window while streaming.
 """
 
 from __future__ import annotations
@@ -268,18 +261,6 @@ def generator(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(list(words)))
 
 
-def parse_inner(text: str, family: int) -> tuple[int, int]:
-    """Network address and prefix length of the monitored network, whose size must suit the model."""
-    try:
-        network: Any = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise UsageError(f"inner network {text!r}: {error}") from None
-    shortest, longest = (4, 24) if family == 4 else (16, 48)
-    if network.version != family or not shortest <= network.prefixlen <= longest:
-        raise UsageError(f"inner network {text!r}: synthetic IPv{family} traffic needs a /{shortest} to a /{longest}")
-    return int(network.network_address), int(network.prefixlen)
-
-
 def _tail_flows(supers: int, cap: float, low: float) -> float:
     """Flows to be expected of all hosts with `low` to `cap` peers."""
     scale = supers * THRESHOLD * EXPONENT / (EXPONENT - 1) / (1 - (cap / THRESHOLD) ** -EXPONENT)
@@ -356,18 +337,6 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
         small = np.full(most, flows // most)
         small[: flows % most] += 1
     return small
-
-
-def slot_bits(supers: int, flows: int, host_bits: int) -> int:
-    """Bits of the slots that addresses are taken from, the same for all windows of a traffic; many stay free."""
-    hosts, rest = 0, float(flows)
-    if supers:
-        low, cap = tail_bounds(supers, flows)
-        hosts = _tail_length(supers, low, cap)
-        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
-        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
-    hosts += int(rest / SMALL_MEAN)
-    return min(host_bits, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
 def kinds_of(sizes: Sizes, supers: int) -> NDArray[np.uint8]:
@@ -505,7 +474,16 @@ class Traffic:
         return (self.start - self.start % self.window_seconds) * SECOND
 
     def network(self, family: int) -> tuple[int, int]:
-        return parse_inner(self.inner if family == 4 else self.inner6, family)
+        """Address and prefix length of the monitored network, whose size must suit the model."""
+        text, shortest, longest = (self.inner, 4, 24) if family == 4 else (self.inner6, 16, 48)
+        try:
+            network: Any = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise UsageError(f"inner network {text!r}: {error}") from None
+        if network.version != family or not shortest <= network.prefixlen <= longest:
+            wanted = f"synthetic IPv{family} traffic needs a /{shortest} to a /{longest}"
+            raise UsageError(f"inner network {text!r}: {wanted}")
+        return int(network.network_address), int(network.prefixlen)
 
     def share(self, family: int) -> Share:
         """What a family gets of each window: all, or with both families one third for IPv6 and the rest for IPv4."""
@@ -556,9 +534,17 @@ def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketB
 
 
 def _bits(traffic: Traffic, family: int) -> int:
-    """Bits of the slots from which the inner hosts of a family take their addresses."""
-    share, length = traffic.share(family), traffic.network(family)[1]
-    return slot_bits(share.super_hosts, share.flows, (32 if family == 4 else 64) - length)
+    """Bits of the slots that inner hosts take their addresses from, the same for all windows; many stay free."""
+    flows, _, supers = traffic.share(family)
+    hosts, rest = 0, float(flows)
+    if supers:
+        low, cap = tail_bounds(supers, flows)
+        hosts = _tail_length(supers, low, cap)
+        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
+        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
+    hosts += int(rest / SMALL_MEAN)
+    most = (32 if family == 4 else 64) - traffic.network(family)[1]
+    return min(most, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
 class _Window:

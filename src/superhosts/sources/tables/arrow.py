@@ -1,15 +1,13 @@
-"""Arrow: columns of Arrow arrays as addresses, times and details, and the readers of Arrow files and streams.
+"""Arrow: columns of Arrow arrays as addresses, times and details, and the reader of Arrow files and streams.
 
-Parquet has the columns in common (parquet.py). Addresses are IPv4 numbers (integers of any width), text, or binary
-values of 4 or 16 bytes, in any of these also as a dictionary. A column of uint32 without nulls is not copied. What is
-no address becomes kind 0, and what is no time NO_TIME: the rows are dropped and counted later. Nothing that a file says
-is trusted: offsets and indices are checked before compiled loops follow them.
+Parquet has the columns in common (parquet.py). Addresses are what `core.columns` takes, and floats. A column of uint32
+without nulls is not copied. What is no address becomes kind 0, and what is no time NO_TIME: the rows are dropped and
+counted later. Nothing that a file says is trusted: offsets and indices are checked before compiled loops follow them.
 
 A stream is read batch by batch, so that pipes work as well. A file (.arrow, .feather) says at its end where its batches
-are, and what is before them need not be a stream: Polars writes it without the length of its first message. So files
-are read as pyarrow does, by their ends (`placed`): plain files and URLs at any place, and a pipe or a compressed file
-as a copy, a temporary file without a name that is gone when it is closed, even if the process is killed. Only the
-columns that are mapped are decoded.
+are, and what is before them need not be a stream. So files are read by their ends (`placed`): plain files and URLs at
+any place, and a pipe or a compressed file as a copy, a temporary file without a name that is gone when it is closed,
+even if the process is killed. Only the columns that are mapped are decoded.
 """
 
 from __future__ import annotations
@@ -448,7 +446,7 @@ class StreamFile:
     closed = False
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self.stream = stream
         self._taken: bytearray | None = bytearray()  # None: it was rewound
         self._again = b""  # read before it was rewound
         self.stopped: Stopped | None = None
@@ -469,7 +467,7 @@ class StreamFile:
         buffer = bytearray(min(left, 1 << 22))
         while left:
             try:
-                got = self._stream.readinto(memoryview(buffer)[:left])
+                got = self.stream.readinto(memoryview(buffer)[:left])
             except Stopped as stopped:
                 self.stopped = stopped
                 raise
@@ -485,73 +483,13 @@ class StreamFile:
         """Leave it to the reader."""
 
 
-class StreamBatches:
-    def __init__(self, source: Opens) -> None:
-        self._name = source.name
-        self._stream = source.open()
-        self._file = StreamFile(self._stream)
-
-    def open(self, options: Any) -> Any:
-        """Open it with pyarrow's options, the second time from its beginning again; return its schema."""
-        from pyarrow import ipc
-
-        self._reader = ipc.open_stream(self._file, options=options)
-        self._file.rewind()
-        return self._reader.schema
-
-    def next(self) -> Any:
-        try:
-            return self._reader.read_next_batch()
-        except StopIteration:
-            if self._stream.ended_early:
-                raise InputError(self._stream.ended_early, file=self._name) from None
-            return None
-        except Exception:
-            if self._file.stopped is not None:
-                raise self._file.stopped from None
-            raise
-
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class FileBatches:
-    def __init__(self, source: Opens) -> None:
-        self._places = placed(source)
-        self._done = 0
-
-    def open(self, options: Any) -> Any:
-        """Open it with pyarrow's options; return its schema."""
-        from pyarrow import ipc
-
-        self._reader = ipc.open_file(self._places.open(), options=options)
-        return self._reader.schema
-
-    def next(self) -> Any:
-        if self._done >= self._reader.num_record_batches:
-            return None
-        self._done += 1
-        return self._reader.get_batch(self._done - 1)
-
-    def position(self) -> int:
-        """Bytes of the file, in proportion to the batches."""
-        return int(self._places.size * self._done // max(1, self._reader.num_record_batches))
-
-    def close(self) -> None:
-        self._places.close()
-
-
 class ArrowReader:
     def __init__(self, source: Opens, options: TableOptions) -> None:
         self._name = source.name
-        self._rows = 0
+        self._rows = self._batches_read = 0
         self._left: list[Any] = []  # batches that were read and not yet yielded
-        self._wanted: Wanted
         is_file = isinstance(source, Input) and source.head().startswith(FILE_MAGIC)
-        self._batches = (FileBatches if is_file else StreamBatches)(source)
+        self._file = placed(source) if is_file else StreamFile(source.open())
         try:
             schema = self._open()
             with arrow_errors(self._name, WHAT):
@@ -560,14 +498,28 @@ class ArrowReader:
             # Opened again, now that the columns are known: others are not decompressed.
             self._open([i for i, name in enumerate(schema.names) if self._wanted.needs(name)])
         except BaseException:
-            self._batches.close()
+            self.close()
             raise
         self.has_time = self._wanted.times is not None
 
+    def _open(self, columns: list[int] | None = None) -> Any:
+        from pyarrow import ipc
+
+        with arrow_errors(self._name, WHAT):
+            options = ipc.IpcReadOptions(included_fields=columns, use_threads=False)
+            if isinstance(self._file, StreamFile):
+                reader = ipc.open_stream(self._file, options=options)
+                self._file.rewind()
+                self._batches = iter(reader)
+            else:
+                reader = ipc.open_file(self._file.open(), options=options)
+                self._batch_count = reader.num_record_batches
+                self._batches = map(reader.get_batch, range(self._batch_count))
+            return reader.schema
+
     def read(self) -> RowBlock | None:
         while not self._left:
-            with arrow_errors(self._name, WHAT), measured("read"):
-                batch = self._batches.next()
+            batch = self._next()
             if batch is None:
                 return None
             self._left = [batch.slice(begin, MOST_ROWS) for begin in range(0, len(batch), MOST_ROWS)]
@@ -576,17 +528,29 @@ class ArrowReader:
         with measured("parse"), arrow_errors(self._name, WHAT):
             return block_of(batch, self._wanted, begin)
 
+    def _next(self) -> Any:
+        """Return the next batch, None at the end."""
+        file = self._file
+        try:
+            with arrow_errors(self._name, WHAT), measured("read"):
+                batch = next(self._batches, None)
+        except Exception:
+            if isinstance(file, StreamFile) and file.stopped is not None:
+                raise file.stopped from None
+            raise
+        self._batches_read += 1
+        if batch is None and isinstance(file, StreamFile) and file.stream.ended_early:
+            raise InputError(file.stream.ended_early, file=self._name)
+        return batch
+
     def position(self) -> int:
-        return self._batches.position()
+        """Bytes of a stream; those of a file in proportion to the batches."""
+        if isinstance(self._file, StreamFile):
+            return self._file.stream.position()
+        return int(self._file.size * min(self._batches_read, self._batch_count) // max(1, self._batch_count))
 
     def close(self) -> None:
-        self._batches.close()
-
-    def _open(self, columns: list[int] | None = None) -> Any:
-        from pyarrow import ipc
-
-        with arrow_errors(self._name, WHAT):
-            return self._batches.open(ipc.IpcReadOptions(included_fields=columns, use_threads=False))
+        (self._file.stream if isinstance(self._file, StreamFile) else self._file).close()
 
 
 def _leaves(fields: Any, prefix: str = "") -> list[str]:

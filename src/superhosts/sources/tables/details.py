@@ -256,7 +256,7 @@ def _conclude(values: Values, claim: int) -> int:
 
 @compiled
 def combine(values: Values, codes: Codes) -> int:
-    """Return the details of a record (packetdetails.py).
+    """Return the details of a record (core/pairs.py).
 
     A destination port is enough for a record to have ports, as it is the one that counts; the other is 0 then.
     """

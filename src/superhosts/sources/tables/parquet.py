@@ -1,23 +1,19 @@
 """Parquet files: the columns that are mapped, and no others, read ahead by threads.
 
-A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
-converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
-come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are kept
-once it is converted.
+Consecutive row groups of up to `PIECE_ROWS` rows are a piece, which one thread reads and converts. A group with more
+rows is read in batches by one thread, and its batches are converted by the others. Both come in order. Memory is
+bounded: a piece for each thread and one that waits.
 
-A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
-Where only its beginning is a dictionary, which its size tells, that would be slow.
+A text column that is stored as a dictionary throughout is read as one, so that each address is parsed once for each row
+group. pyarrow makes an Arrow array of every value first; for addresses as text that takes longer than to decompress and
+parse them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or
+as a dictionary, straight from the pages. For anything else, damage that it notices included, it returns None, and
+pyarrow reads the same rows and says what is wrong with them.
 
-pyarrow makes an Arrow array of every value first. For addresses as text that takes longer than to decompress and parse
-them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or as a
-dictionary, straight from the pages; each address is parsed where it was decompressed. For anything else, damage that it
-notices included, it returns None, and pyarrow reads the same rows and says what is wrong with them.
-
-The header of a page is a structure of Thrift's compact protocol: fields with a number and a type, structures among
-them, of which unknown ones are skipped (parquet.thrift of the Apache Parquet format). Pages have no more than 20,000
-rows by default, so a loop in Python over the fields would take as long as reading the rows. How a page is compressed is
-told by its own bytes and checked by its size: pyarrow ends the whole process when it is asked for a codec that does not
-exist.
+The header of a page is a structure of Thrift's compact protocol (parquet.thrift of the Apache Parquet format): fields
+with a number and a type, structures among them. Pages have no more than 20,000 rows by default, so a loop in Python
+over the fields would take as long as reading the rows. How a page is compressed is told by its own bytes and checked by
+its size: pyarrow ends the whole process when it is asked for a codec that does not exist.
 """
 
 from __future__ import annotations

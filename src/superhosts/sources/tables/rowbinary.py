@@ -199,6 +199,13 @@ class RowBytes:
         self._end += got
         return got > 0
 
+    def has(self, count: int) -> bool:
+        """Read until this many bytes wait; False if the input ends before."""
+        while len(self) < count:
+            if not self.more():
+                return False
+        return True
+
     def __len__(self) -> int:
         return self._end - self._begin
 
@@ -360,11 +367,8 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
     texts = []
     for _ in range(2 * count):
         length = read_length(data, name)
-        if data.taken + length > LARGEST_HEADER:
+        if data.taken + length > LARGEST_HEADER or not data.has(length):
             raise _bad_header(name)
-        while len(data) < length:
-            if not data.more():
-                raise _bad_header(name)
         texts.append(data.data()[:length].tobytes().decode("utf-8", "replace"))
         data.take(length)
     try:
@@ -375,18 +379,14 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
 
 def read_length(data: RowBytes, name: str) -> int:
     value = shift = 0
-    while True:
-        while not len(data):
-            if not data.more():
-                raise _bad_header(name)
+    byte = 128
+    while byte >= 128:
+        if shift > 28 or not data.has(1):
+            raise _bad_header(name)
         byte = int(data.data()[0])
         data.take(1)
         value |= (byte & 127) << shift
         shift += 7
-        if byte < 128:
-            break
-        if shift > 28:
-            raise _bad_header(name)
     if value > BUFFER:
         raise _bad_header(name)
     return value

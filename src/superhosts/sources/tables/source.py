@@ -1,14 +1,13 @@
 """A table as a source of packets: files, URLs, pipes and standard input, compressed or not.
 
-A reader of one table format (`TableReader`) is given an input and the options; it finds its columns with
-`mapping.resolve` and then returns block after block. It leaves out rows that it cannot read at all and says so in
-`bad`. Rows whose addresses or times make no sense stay in the columns, marked there (kind 0, `NO_TIME`), so that a
-reader's loop has no branches for errors: `RowPackets` drops, counts and describes them, the same for every format. A
-table all of whose rows are bad is an error that shows the first of them and the columns: most likely the columns are
-not what they were taken for.
+A reader of one table format (`TableReader`) finds its columns and then returns block after block. It leaves out rows
+that it cannot read at all and says so in `bad`. Rows whose addresses or times make no sense stay in the columns, marked
+there (kind 0, `NO_TIME`), so that a reader's loop has no branches for errors: `RowPackets` drops, counts and describes
+them, the same for every format. A table all of whose rows are bad is an error that shows the first of them and the
+columns: most likely the columns are not what they were taken for.
 
-What holds for captures holds for a `TableSource`: the next run recognises a file that was read to its end, files are
-read again where their rows are far out of order, and a pipe's rows are yielded as they arrive.
+As for captures, the next run recognises a file that was read to its end, files are read again where their rows are far
+out of order, and a pipe's rows are yielded as they arrive.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.files import is_url
 from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles
@@ -263,8 +264,9 @@ def open_text(source: Opens, begin: Begin, threads: int | None) -> TextReader:
 
 
 def _plain_size(source: Opens) -> int:
-    """Return the bytes of a file that is not compressed; 0 for others, and for pipes."""
-    return (source.size or 0) if isinstance(source, Input) and source.reopens and not source.compression else 0
+    """Return the bytes of a file on a disk that is not compressed; 0 for other inputs."""
+    is_plain = isinstance(source, Input) and source.reopens and not source.compression and not is_url(source.path)
+    return (source.size or 0) if isinstance(source, Input) and is_plain else 0
 
 
 _this_thread = threading.local()
