@@ -25,10 +25,7 @@ class OtherOptions:
 
 @options()
 class Toy(OtherOptions):
-    """Count a letter in words.
-
-    Example: superhosts toy banana --letter a
-    """
+    """Example: superhosts toy banana --letter a"""
 
     words: list[str] = arg("WORD...", "Words to look at.")
     letter: str = opt("LETTER", "The letter to count.", "a", short="-l")

@@ -254,9 +254,7 @@ MAKE_OTHER: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MAKE_OTHER.values(), ids=MAKE_OTHER.keys())
-def test_files_that_cannot_be_merged_are_shown_without_a_union(
-    run: Run, archive: Path, make: Callable[[], Any]
-) -> None:
+def test_files_that_cannot_be_merged_are_shown_without_a_union(run, archive, make) -> None:
     make().save(archive / "day0" / "other.cube")
     ended = run("explain", archive, HOST, "--json")
     assert (ended.status, len(ended.rows)) == (0, 7)

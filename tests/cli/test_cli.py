@@ -285,9 +285,9 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--window", "5x"], "'5x' is not a duration"),
+        (["--window", "5x"], "--window: '5x' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
         (["--window", "900000w"], "longer than"),
-        (["--memory", "lots"], "'lots' is not a size"),
+        (["--memory", "lots"], "--memory: 'lots' is not a size; write it like 128MiB"),
         (["--memory", "8B"], "too small"),
         (["--memory-total", "1MiB", "--memory", "1MiB"], "--memory-total 1MiB"),
         (["--memory-total", "1GiB", "--detector", "exact"], "grows with the traffic"),
@@ -299,9 +299,9 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
         (["--detector", "magic"], "--detector magic"),
         (["--threshold", "0"], "--threshold 0"),
         (["--threshold", "inf"], "--threshold inf: must be a number of peers, at least 1"),
-        (["--top", "-1"], "--top: -1 is too small"),
+        (["--top", "-1"], "--top: -1 is too small; write a whole number, at least 1"),
         (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
-        (["--device", "abacus"], "abacus"),
+        (["--device", "abacus"], "--device: unknown device 'abacus'; use one of cpu"),
         (["--key-file", "nowhere"], "--key-file nowhere: cannot be read"),
         (["--json", "--csv"], "--json and --csv: choose one"),
         (["--output", "a.xls"], ".jsonl, .csv or .parquet"),
@@ -332,9 +332,7 @@ def test_an_output_folder_that_is_missing(run: Run, folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_a_failed_run_leaves_no_half_output_and_an_old_one_survives(
-    run: Run, folder: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_failed_run_leaves_no_half_output_and_an_old_one_survives(run, folder, tmp_path, name) -> None:
     common = ["scan", folder / "three.pcap", *SMALL, "--output"]
     assert run(*common, tmp_path / name).status == 0  # and everything is compiled
     room = (tmp_path / name).stat().st_size - 1
@@ -370,9 +368,7 @@ def test_a_low_threshold_is_warned_about_in_one_line(run: Run, folder: Path) -> 
 # Keys
 
 
-def test_key_file_and_environment_give_the_same_sketch(
-    run: Run, folder: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_key_file_and_environment_give_the_same_sketch(run, folder, tmp_path, monkeypatch) -> None:
     (tmp_path / "key").write_bytes(b"correct horse battery\r\n")
     common = ["scan", folder / "quiet.pcap", "-q", *SMALL, "--save"]
     run(*common, tmp_path / "default")
@@ -596,10 +592,8 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
     for options in (["--json"], ["--csv"], []):  # lines by ourselves, and tables by rich
         common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", *options]
         with start(*common) as child:
-            assert child.stdout is not None
             assert child.stdout.readline()
             child.stdout.close()
-            assert child.stderr is not None
             err = child.stderr.read()
             assert child.wait(240) == 0
         assert err == b""
@@ -609,11 +603,9 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
 def test_a_file_gets_all_rows_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
     common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", "--json"]
     with start(*common, "--output", tmp_path / "a.jsonl", "--save", tmp_path / "s") as child:
-        assert child.stdout is not None
         assert child.stdout.readline()
         child.stdout.close()
         assert child.wait(240) == 0
-        assert child.stderr is not None
         assert child.stderr.read() == b""
     assert lines(tmp_path / "a.jsonl") == process(*common).rows
     assert len(list((tmp_path / "s").iterdir())) == len({row["window_start"] for row in lines(tmp_path / "a.jsonl")})
@@ -668,15 +660,12 @@ def test_standard_input_that_somebody_has_begun_to_read_is_not_called_shorter(fo
 def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_path: Path) -> None:
     data = (folder / "three.pcap").read_bytes()
     with start("scan", "-", "--json", "--output", tmp_path / "a.jsonl", *SMALL) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         child.stdin.write(data)
         child.stdin.flush()
         assert child.stdout.readline()  # the first window is out: it is in the middle of its work
         assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
         child.send_signal(signal.SIGINT)
         assert child.wait(240) == 130
-        assert child.stderr is not None
         err = child.stderr.read().decode()
     assert "Traceback" not in err
     assert "Fatal" not in err
@@ -712,9 +701,7 @@ def test_a_window_of_a_file_out_of_order_comes_again_whole(tmp_path: Path, run: 
     assert "(revision 2)" in run(*common).out
 
 
-def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(tmp_path, capsys) -> None:
     sources = open_inputs([far_out_of_order(tmp_path / "a.pcap")])
     scan = Scan(sources, Settings(detector="exact", threshold=400), RunOptions(revises=True))
     for number, _ in enumerate(scan):
@@ -753,7 +740,6 @@ def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
     with start(
         "scan", "-", "--save", tmp_path / "s", "--detector", "exact", "--inner", "10.0.0.0/8", *options
     ) as child:
-        assert child.stdin is not None
         child.stdin.write(packets.pcap(talk("10.0.0.7", 1500)))
         child.stdin.flush()
         wait_for(lambda: unread(child.stdin) == 0, "everything is read")
@@ -795,8 +781,6 @@ def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) ->
 def test_a_second_signal_ends_at_once(tmp_path: Path, number: int) -> None:
     """Standard output is a pipe that nobody reads: the scan waits there, whatever it was told."""
     with start("scan", "-", "--json", "-q", "--detector", "exact", "-t", 1) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         child.stdin.write(packets.pcap(talk("10.0.0.7", 1500) + talk("10.0.0.8", 1500, NOON + 5 * MINUTES)))
         child.stdin.flush()
         wait_for(lambda: unread(child.stdout) > 0, "rows are written")  # more than a pipe holds are still to come
@@ -848,8 +832,6 @@ def test_colours_and_progress_only_on_a_terminal(folder: Path) -> None:
 def test_a_table_of_a_live_input_grows_as_windows_close(folder: Path) -> None:
     """The first window comes out while the input is still open, and the later ones are rows of the same table."""
     with start("scan", "-", "-t", 1000, *SMALL) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         child.stdin.write((folder / "three.pcap").read_bytes())
         child.stdin.flush()
         header, first = child.stdout.readline().decode(), child.stdout.readline().decode()

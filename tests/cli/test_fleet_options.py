@@ -75,9 +75,7 @@ def refusal(run: Run, options: str) -> str:
         ),
     ],
 )
-def test_options_that_do_not_go_together(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
-) -> None:
+def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, words) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(run, options).startswith(f"superhosts: {words}")
     assert list(tmp_path.iterdir()) == []  # before anything is made
@@ -96,9 +94,7 @@ def test_options_that_do_not_go_together(
         ("hub --listen a..b:4222", "--listen a..b: "),
     ],
 )
-def test_addresses_that_cannot_be(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
-) -> None:
+def test_addresses_that_cannot_be(run, tmp_path, monkeypatch, options, words) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(run, options).startswith(f"superhosts: {words}")
 
@@ -250,9 +246,7 @@ def test_a_log_on_a_full_disk_ends_nothing():
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
-def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: int
-) -> None:
+def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(tmp_path, capsys, refused) -> None:
     capture = tmp_path / "a.pcap"
     capture.write_bytes(p.pcap(talk("10.0.0.1", 30) + talk("10.0.0.1", 30, NOON + 5 * MINUTES)))
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")

@@ -251,9 +251,7 @@ def test_local_times_in_tables_but_not_in_rows(run: Run, archive: Path, monkeypa
 # Files and status
 
 
-def test_patterns_folders_and_what_lies_beside_sketches(
-    run: Run, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patterns_folders_and_what_lies_beside_sketches(run, archive, tmp_path, monkeypatch) -> None:
     (archive / "notes.txt").write_text("no sketch")
     save(tmp_path / "other" / "x.cube", "nyc", NOON)
     every = [archive / "0*", archive / "1?-ams*", tmp_path / "oth*"]

@@ -88,9 +88,7 @@ def test_two_directions_in_one_word(run: Run, capture: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["enroll", "revoke"])
-def test_what_has_become_a_command_is_named(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
+def test_what_has_become_a_command_is_named(run, tmp_path, monkeypatch, word) -> None:
     monkeypatch.chdir(tmp_path)
     ended = run("hub", "--state", "hub", f"--{word}", "ams")
     assert (ended.status, ended.out) == (2, "")

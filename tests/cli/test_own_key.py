@@ -88,9 +88,7 @@ def test_saved_sketches_are_queried_without_an_option(run: Run, own_file: Path, 
     assert not own_file.exists()
 
 
-def test_saving_into_sketches_of_another_key_says_which(
-    run: Run, own_file: Path, capture: Path, tmp_path: Path
-) -> None:
+def test_saving_into_sketches_of_another_key_says_which(run, own_file, capture, tmp_path) -> None:
     common = ["scan", capture, *SMALL, "--save", tmp_path / "saved", "--site", "ams"]
     assert run(*common, "--key-file", "public").status == 0
     ended = run(*common)
@@ -109,9 +107,7 @@ def no_folder(own_file: Path) -> Path:
     return own_file
 
 
-def test_a_random_key_is_mentioned_where_sketches_are_saved(
-    run: Run, no_folder: Path, capture: Path, tmp_path: Path
-) -> None:
+def test_a_random_key_is_mentioned_where_sketches_are_saved(run, no_folder, capture, tmp_path) -> None:
     plain = run("scan", capture, *SMALL, "--top", 1, "--json", "--quiet")
     assert (plain.status, plain.rows[0]["host"], plain.err) == (0, "10.0.0.1", "")
     saved = run("scan", capture, *SMALL, "--quiet", "--save", tmp_path / "saved", "--site", "ams")
@@ -199,9 +195,7 @@ def test_an_own_key_that_is_none_is_one_line(run: Run, own_file: Path, capture: 
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_commands_that_measure_make_no_key(
-    run: Run, own_file: Path, capture: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_measure_make_no_key(run, own_file, capture, command, monkeypatch) -> None:
     monkeypatch.chdir(capture.parent)
     assert run(*command).status == 0
     assert not own_file.exists()

@@ -282,9 +282,7 @@ def test_an_input_within_one_window_keeps_the_times_that_all_sites_have(run: Run
     assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
 
 
-def test_an_input_that_is_not_read_to_its_end_is_not_called_short(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_that_is_not_read_to_its_end_is_not_called_short(run, tmp_path, monkeypatch) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
     monkeypatch.setattr(ScanProgress, "step", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = run("scan", path, *SMALL)
@@ -303,9 +301,7 @@ def test_an_input_that_fails_is_not_called_short(run: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "options", [["--save", "saved"], ["--memory-total", "1GiB"], ["--detector", "filter"]], ids=lambda each: each[0]
 )
-def test_windows_stay_apart_where_they_must(
-    run: Run, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_stay_apart_where_they_must(run, tmp_path, options, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path / "a.pcap", talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
     ended = run("scan", path, "--json", *options, *SMALL)
@@ -330,8 +326,6 @@ def test_the_python_interface_joins_short_inputs_unless_a_window_is_given(tmp_pa
 @pytest.mark.slow
 def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
     with start("scan", "-", "--json", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         child.stdin.write(packets.pcap(crowd(20)))
         child.stdin.flush()
         row = json.loads(child.stdout.readline())  # while the pipe is open
@@ -345,8 +339,6 @@ def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
 @pytest.mark.slow
 def test_the_table_of_a_window_is_shown_when_it_closes() -> None:
     with start("scan", "-", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         child.stdin.write(packets.pcap(crowd(20)))
         child.stdin.flush()
         shown = b""

@@ -111,11 +111,6 @@ def test_imports_stand_at_the_top() -> None:
     assert found == []
 
 
-def test_the_line_in_the_table_is_the_first_of_the_help() -> None:
-    said = {name: (options.__doc__ or "").splitlines()[0] for name, options in option_classes().items()}
-    assert said == {name: entry.help for name, entry in COMMANDS.items()}
-
-
 def test_every_file_is_a_command_or_begins_with_an_underscore() -> None:
     bodies = {f"{entry.body.partition(':')[0][1:]}.py" for entry in COMMANDS.values()}
     assert {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("_")} == bodies
@@ -128,9 +123,7 @@ def test_an_option_is_the_same_in_all_commands() -> None:
     for name, options in option_classes().items():
         for option, each in declared(options).items():
             if (name, option) not in OWN_MEANING and not each.is_argument and not each.is_hidden:
-                kind = str(get_type_hints(options)[option]).removesuffix(
-                    " | None"
-                )  # a default of None is no other type
+                kind = str(get_type_hints(options)[option] | None)  # a default of None is no other type
                 help = None if option in OWN_HELP else each.help
                 found[option][each.name, each.short, kind, each.metavar, help, each.check, each.callback].append(name)
     assert len(found) > 50

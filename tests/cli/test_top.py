@@ -61,9 +61,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("given", "name", "words"), WRONG)
-def test_options_that_belong_to_other_inputs_are_refused(
-    archive: Path, given: dict[str, Any], name: str, words: str
-) -> None:
+def test_options_that_belong_to_other_inputs_are_refused(archive, given, name, words) -> None:
     options = Top(inputs=[name.replace("ARCHIVE", str(archive))], **given)
     with pytest.raises(UsageError, match=words):
         open_feed(options)
@@ -78,9 +76,7 @@ def test_a_hub_that_is_not_there_yet_is_waited_for() -> None:
     assert isinstance(open_feed(Top(inputs=["http://127.0.0.1:9"])), RemoteFeed)
 
 
-def test_a_folder_is_filled_when_somebody_follows(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_filled_when_somebody_follows(archive, tmp_path, monkeypatch) -> None:
     closed, close = [], AlertStore.close
     monkeypatch.setattr(AlertStore, "close", lambda store: (closed.append(store.path), close(store)))
     AlertStore(archive / "alerts.db")._database.close()
@@ -145,13 +141,7 @@ def test_an_empty_folder_waits_for_sketches(tmp_path: Path) -> None:
         (ZeroDivisionError("by zero"), "counting has failed (ZeroDivisionError('by zero')): please report this"),
     ],
 )
-def test_a_feed_whose_counting_fails_is_not_live(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    words: str,
-) -> None:
+def test_a_feed_whose_counting_fails_is_not_live(tmp_path, monkeypatch, capsys, error, words) -> None:
     def fail(*_: Any) -> Any:
         raise error
 

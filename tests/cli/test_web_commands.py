@@ -109,7 +109,6 @@ def test_mutes_of_a_hub_are_kept_in_its_file(hub: tuple[Node, Path]) -> None:
 @pytest.mark.slow
 def test_a_reload_of_a_hub_leaves_the_dashboard(hub: tuple[Node, Path]) -> None:
     node, _ = hub
-    assert node.process is not None
     before = node.words.count("reloaded: ")
     node.process.send_signal(signal.SIGHUP)
     wait_for(lambda: node.words.count("reloaded: ") > before, lambda: node.words)

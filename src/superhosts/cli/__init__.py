@@ -35,7 +35,7 @@ FAMILIES = {  # the files of `usage/`, and the commands, or groups of them, whos
     "fleet": ("edge", "hub", "site", "backup", "batch"),
     "setup": ("key", "alerts", "config", "doctor"),
 }
-HELP = {  # in the order of the help; the text is the first line of the help of each
+HELP = {  # in the order of the help: the first line of the help of each; its class in `usage/` has the rest
     "scan": "Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.",
     "watch": "Watch a network interface on this machine: super hosts of the open window and of the last ones, live.",
     "top": "Look at super hosts live in the terminal: of a hub or watch, a folder of sketches, or an interface.",

@@ -5,8 +5,8 @@
         top: int | None = opt("K", "Only the K hosts with the most peers.", short="-n")
 
     @options()
-    class Toy(WantedOptions):             # a command: its help, its own options, and those of its groups
-        '''Count a letter in words.'''
+    class Toy(WantedOptions):             # a command: its own options, and those of its groups
+        '''What follows the first line of the help, which is in `HELP`.'''
 
         words: list[str] = arg("WORD...", "Words to look at.")
         letter: str = opt("LETTER", "The letter to count.", "a")
@@ -27,11 +27,11 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 
 import typer
 
-from superhosts.cli._completion import completion_of
 from superhosts.cli._values import check_positive_count, checked, one_of, parse_seconds, parse_threshold, parse_whole
 from superhosts.core.units import parse_size
 
 Options = TypeVar("Options")
+Complete = Callable[[str, "Opt"], Any]  # returns the function that completes a value, or None
 CHECKS: dict[str, Callable[[str], Any]] = {  # of the text of an option, by its metavar
     "SIZE": parse_size,
     "DURATION": parse_seconds,
@@ -98,16 +98,16 @@ def declared(options: type) -> dict[str, Opt]:
     return found | {each.name: each.metadata["option"] for each in fields(options)}
 
 
-def list_parameters(options: type) -> Iterator[inspect.Parameter]:
+def list_parameters(options: type, complete: Complete | None = None) -> Iterator[inspect.Parameter]:
     """Return the options of a class as parameters of the function that typer reads."""
     kinds = get_type_hints(options)
     for name, each in declared(options).items():
-        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name]))]
+        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name], complete))]
         default = inspect.Parameter.empty if each.default is MISSING else each.default
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _info(name: str, each: Opt, kind: Any) -> Any:
+def _info(name: str, each: Opt, kind: Any, complete: Complete | None) -> Any:
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
     callback, parser, check = each.callback, None, each.check
     if plain in (int, float):
@@ -126,7 +126,7 @@ def _info(name: str, each: Opt, kind: Any) -> Any:
         "hidden": each.is_hidden,
         "is_eager": each.is_hidden or each.callback is not None,
         "rich_help_panel": each.panel,
-        "autocompletion": completion_of(name, each),
+        "autocompletion": None if complete is None else complete(name, each),
     }
     if each.is_argument:
         return typer.Argument(**said)
@@ -147,14 +147,16 @@ def _fill(lines: list[str]) -> str:
     return filled
 
 
-def as_function(options: type, body: Callable[[Any], None]) -> Callable[..., None]:
+def as_function(
+    options: type, body: Callable[[Any], None], help: str = "", complete: Complete | None = None
+) -> Callable[..., None]:
     """Return a function with one parameter per option, which calls the body with an object of the class."""
 
     def command(**values: Any) -> None:
         body(options(**values))
 
-    parameters = list(list_parameters(options))
-    command.__doc__ = fill_paragraphs(options.__doc__)
+    parameters = list(list_parameters(options, complete))
+    command.__doc__ = fill_paragraphs(f"{help}\n\n    {options.__doc__}")  # indented like the rest of a docstring
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command

@@ -143,8 +143,8 @@ class LazyCommand(TyperCommand):
         options = _load(self._entry.options)
         app = typer.Typer(add_completion=False)
         body = body or (lambda given: _run(self._entry, given))
-        as_function = _load("._declaration:as_function")  # which the list of commands does not need
-        app.command(self.name, cls=Command)(as_function(options, body))
+        made = _load("._declaration:as_function")(options, body, self._entry.help, _load("._completion:completion_of"))
+        app.command(self.name, cls=Command)(made)
         return typer.main.get_command(app)
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:

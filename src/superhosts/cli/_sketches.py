@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from superhosts.cli._options import TimeOptions
 from superhosts.core.results import Selection
@@ -61,8 +60,10 @@ def selected(selection: Selection) -> str:
     return ", ".join(filter(None, (most, least)))
 
 
-def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
-    """Return the files that the names stand for. A folder or pattern without files is reported and added to `errors`.
+def find_sketches(
+    names: Iterable[str], on_error: Callable[[InputError], None], span: TimeOptions | None = None
+) -> list[Path]:
+    """Return the files that the names stand for. `on_error` hears of a folder or pattern without files.
 
     A name of an existing file is never a pattern. A file that does not exist is returned, too: reading it is an error.
     """
@@ -72,9 +73,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
     for name in names:
         paths = _expand(name)
         if not paths:
-            kind = "holds no .cube files" if Path(name).is_dir() else "matches no file"
-            errors.append(InputError(kind, file=name))
-            say(f"superhosts: {errors[-1]}")
+            on_error(InputError("holds no .cube files" if Path(name).is_dir() else "matches no file", file=name))
         found.update(dict.fromkeys(paths))
     if start is None and end is None:
         return list(found)

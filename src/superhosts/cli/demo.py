@@ -19,7 +19,7 @@ from rich.table import Table
 
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli._settings import make_settings
-from superhosts.cli.scan import ReportedErrors, run_scan
+from superhosts.cli.scan import run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
@@ -30,7 +30,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
-from superhosts.output.console import say
+from superhosts.output.console import ReportedErrors, say
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import known_peers
 from superhosts.output.table import OutputConsole

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from superhosts.cli.usage.setup import Doctor
 from superhosts.errors import SuperhostsError
@@ -155,10 +155,6 @@ def _key() -> Answer:
     if chosen is None:
         return OK, f"none yet; {next_key()}"
     return OK, f"{chosen}, which everybody knows: superhosts key new" if chosen.is_public else str(chosen)
-
-
-def _cpu_check() -> Answer:
-    return check_answer(small_cube("cpu"))
 
 
 def check_answer(cube: Cube) -> Answer:
@@ -315,7 +311,7 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "CPU": _cpu,
     "packages": _packages,
     "compiled code": _compiled_code,
-    "CPU check": _cpu_check,
+    "CPU check": lambda: check_answer(small_cube("cpu")),
     "sketch key": _key,
     "GPU": _gpu,
     "GPU packages": _gpu_packages,
@@ -334,30 +330,19 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 }
 
 
-class Check(NamedTuple):
-    name: str
-    state: str
-    text: str
-
-
 def doctor(options: Doctor) -> None:
+    """Print the result of every check; one that raises an error is a problem, and the next one runs."""
     checks = []
-    for check in _examine():
-        checks.append(check)
-        if not options.json:
-            print(f"{check.state:8} {check.name:14} {check.text}", flush=True)
-    if options.json:
-        print(json.dumps([check._asdict() for check in checks]))
-    broken = [check.name for check in checks if check.state == PROBLEM]
-    if broken:
-        raise SuperhostsError(f"problems found: {', '.join(broken)}")
-
-
-def _examine() -> Iterator[Check]:
-    """Run all checks in order; one that raises an error is a problem, and the next one runs."""
     for name, check in CHECKS.items():
         try:
             state, text = check()
         except Exception as error:
             state, text = PROBLEM, in_words(error)
-        yield Check(name, state, text)
+        checks.append({"name": name, "state": state, "text": text})
+        if not options.json:
+            print(f"{state:8} {name:14} {text}", flush=True)
+    if options.json:
+        print(json.dumps(checks))
+    broken = [check["name"] for check in checks if check["state"] == PROBLEM]
+    if broken:
+        raise SuperhostsError(f"problems found: {', '.join(broken)}")

@@ -30,7 +30,7 @@ from superhosts.errors import RefusedError, SuperhostsError
 from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
-from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import columns_with
@@ -44,7 +44,7 @@ from superhosts.ui.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:
-    from superhosts.fleet.nats.credentials import NatsOptions
+    pass
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 
@@ -56,7 +56,9 @@ def edge(options: EdgeOptions) -> None:
     check_site(options.site)
     show_tracebacks(options.verbose)
     monitor = Monitor("edge", options.metrics)
-    connection = None if joining is not None else _connection(options)
+    connection = None
+    if joining is None and options.to is None:
+        connection = connect_to(LOCAL if options.nats is None else options.nats, options)
     settings = traffic_settings("edge", options)
     settings = replace(settings, key=fleet_key(options.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
@@ -81,13 +83,6 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
         yield LocalRows(destinations, tell)
 
 
-def _connection(options: EdgeOptions) -> NatsOptions | None:
-    """Return the checked options of the NATS server; None if sketches are sent as files."""
-    if options.to is None:
-        return connect_to(LOCAL if options.nats is None else options.nats, options)
-    return None
-
-
 class Watching(NamedTuple):
     inputs: list[str]
     tables: TableOptions
@@ -96,7 +91,12 @@ class Watching(NamedTuple):
 
     def open(self, done: frozenset[str], on_error: OnError) -> list[Source]:
         sources = open_inputs(
-            self.inputs, on_error, follow=True, done=done, on_warning=_tell_warning, tables=self.tables
+            self.inputs,
+            on_error,
+            follow=True,
+            done=done,
+            on_warning=lambda text: tell(as_warning(text)),
+            tables=self.tables,
         )
         use_filter(sources, self.filter)
         return sources
@@ -114,7 +114,7 @@ def watch(
 
     Windows that the hub has refused are an error, even one of many: its window lacks this site for good.
     """
-    errors, monitor = _Errors(), monitor or Monitor("edge")
+    errors, monitor = ReportedErrors(), monitor or Monitor("edge")
     warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
 
     def on_progress(position: int, packets: int) -> None:
@@ -159,20 +159,6 @@ def watch(
     if refused := spool.counters.refused:
         errors.found.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
     return errors.found
-
-
-class _Errors:
-    def __init__(self) -> None:
-        self.found: list[SuperhostsError] = []
-
-    def add(self, error: SuperhostsError) -> None:
-        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
-            self.found.append(error)
-        say_error(error)
-
-
-def _tell_warning(text: str) -> None:
-    tell(as_warning(text))
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:

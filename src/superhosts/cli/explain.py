@@ -21,7 +21,7 @@ from superhosts.core.text import counted, printable
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
 from superhosts.lab.sheet import prepare_file
-from superhosts.output.console import fail_with, say
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
@@ -39,8 +39,8 @@ def explain(options: Explain) -> None:
     rows_only = replace(wanted, json=False, outputs=wanted.addresses)
     key = given_key(options.key_file)
     prepare_file(options.plot)
-    errors: list[InputError] = []
-    paths = find_sketches(options.files, errors, options)
+    errors = ReportedErrors()
+    paths = find_sketches(options.files, errors.add, options)
     if len(paths) == 1:
         kind = RunKind(columns_with(saved_sketch(paths[0]).has_evidence), many_windows=False)
         with open_destinations(rows_only, kind, table=wanted.format == "table") as outputs:
@@ -48,7 +48,7 @@ def explain(options: Explain) -> None:
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
             _explain_many(paths, options, key, outputs, errors, wanted.format)
-    fail_with(errors)
+    fail_with(errors.found)
 
 
 def _explain_one(path: Path, options: Explain, key: bytes | None, outputs: Destinations, format: Format) -> None:
@@ -85,7 +85,7 @@ def _explain_many(
     options: Explain,
     key: bytes | None,
     outputs: Destinations,
-    errors: list[InputError],
+    errors: ReportedErrors,
     format: Format,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
@@ -119,7 +119,7 @@ def _explain_many(
 
 
 def _ask(
-    paths: list[Path], options: Explain, key: bytes | None, good: list[Path], errors: list[InputError]
+    paths: list[Path], options: Explain, key: bytes | None, good: list[Path], errors: ReportedErrors
 ) -> SuperHosts:
     """Return the estimates of a host from the files of one window and site; readable files are added to `good`."""
     found = SuperHosts.none()
@@ -133,8 +133,7 @@ def _ask(
         except HalfMergedError:
             raise
         except InputError as error:
-            errors.append(error)
-            say(f"superhosts: {error}")
+            errors.add(error)
         else:
             good.append(path)
     return found if len(paths) == 1 else whole.estimate(options.host)

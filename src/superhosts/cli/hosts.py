@@ -26,7 +26,7 @@ from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, UsageError
 from superhosts.lab.hostfigures import draw_hosts
 from superhosts.lab.sheet import Note, prepare_file
-from superhosts.output.console import fail_with, say
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, EVIDENCE_COLUMNS, Report, Row
@@ -168,8 +168,8 @@ def hosts(options: Hosts) -> None:
         check_threshold(selection.threshold, "--threshold")
     wanted = HostFilter(options.prefix, options.side, options.direction)
     wanted.check()
-    errors: list[InputError] = []
-    sketches = [saved_sketch(path) for path in find_sketches(options.files, errors, options)]
+    errors = ReportedErrors()
+    sketches = [saved_sketch(path) for path in find_sketches(options.files, errors.add, options)]
     sketches = of_sites(sketches, options.site)
     wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)
@@ -191,7 +191,7 @@ def hosts(options: Hosts) -> None:
                 found += report.rows if options.plot is not None else report.rows[:1]
     if options.plot is not None:
         _draw(found, options.plot, facts.note(selected(selection)))
-    fail_with(errors)
+    fail_with(errors.found)
     if options.fail_on_find and found:
         raise typer.Exit(1)
 
@@ -225,7 +225,7 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
     return RunKind((*COLUMNS, "site", *added), many_windows=len(groups) > 1, varying=varying)
 
 
-def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:
+def _unite(group: Group, options: Hosts, progress: Progress, errors: ReportedErrors) -> Sketch | None:
     """Return the union of a group's files; None if none could be read. Such files are reported, added to `errors`."""
     key, memory = given_key(options.key_file), options.memory_total
     whole: Sketch | None = None
@@ -240,6 +240,5 @@ def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputE
         except HalfMergedError:
             raise  # the union holds part of this file
         except InputError as error:
-            errors.append(error)
-            say(f"superhosts: {error}")
+            errors.add(error)
     return whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,11 +49,11 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.console import log_status, show_tracebacks, tell
-from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
@@ -85,7 +84,9 @@ def hub(options: HubOptions) -> None:
         store = WindowStore(options.state, tell)
         grid, roster = plan.settings.grid, known_sites(options.state)
         intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
-        upstream = _upstream_spool(options, plan)
+        upstream = None
+        if options.to is not None or plan.upward is not None:
+            upstream = Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
         parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
@@ -101,7 +102,14 @@ def hub(options: HubOptions) -> None:
             extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
             extra["outputs"] = outputs.all_status
         needed = NeededEvidence(lambda: NO_RULES if desk is None else desk.policy, tell)
-        report = _reporter(plan, outputs, lambda: merging.settings.selection, needed)
+
+        def report(result: HubReport) -> None:
+            titled = with_title(result, merging.settings.selection)
+            outputs.write(titled)
+            needed.note(result.has_evidence)
+            if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
+                tell(_window_notice(titled))
+
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / STATUS,
@@ -111,18 +119,38 @@ def hub(options: HubOptions) -> None:
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             sites=roster.status,
-            trouble=lambda: merging.status() | _trouble(reloads, roster, needed),
+            trouble=lambda: {
+                **merging.status(),
+                "not_reloaded": reloads.failed,
+                "clocks": roster.wrong_clocks(),
+                "no_evidence": needed.waiting,
+            },
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
         )
-        reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
+
+        def take(now: HubOptions) -> None:
+            policy = policy_of(now, now.config, threshold=now.threshold)
+            selection = _selection(now, policy, check_settings(make_settings(now, site="")))
+            asked = output_options(now, site=now.site, state=now.state)
+            Reloadable(outputs, KIND, desk).exchange(asked, now.alert_to, policy)
+            merging.settings = replace(merging.settings, selection=selection)
+
+        reloads.add(RELOADED, reload_options(options, take))
         title = "hub" if options.site == "hub" else f"hub {options.site}"
         dashboard.show(monitor, options, title, outputs, lambda: merging.settings, options.archive, roster)
-        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+        readings = observe_hub(monitor, merging, intake, store, receiver, upstream)
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
-        parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
+        waits = _waits(options, plan)
+        if receiver.counters.down:
+            tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
+
+        def receive() -> None:
+            receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
+
+        parts.enter_context(in_background("receive", receive, stop))
 
         def on_turn() -> None:
             reloads.run_if_asked()
@@ -131,30 +159,23 @@ def hub(options: HubOptions) -> None:
 
         merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
         status.write(now=True)
-    _say_end(merging, intake)
-
-
-def _trouble(reloads: Reloads, roster: Roster, needed: NeededEvidence) -> dict[str, Any]:
-    """Return what somebody should look at, besides windows that wait."""
-    return {"not_reloaded": reloads.failed, "clocks": roster.wrong_clocks(), "no_evidence": needed.waiting}
-
-
-def _say_end(merging: Hub, intake: Intake) -> None:
-    counters = merging.counters
-    sketches = counted(intake.counters.accepted, "sketch", "sketches")
-    refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
-    text = f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
-    found = {"accepted": intake.counters.accepted, "refused": intake.counters.refused, "reports": counters.reports}
-    tell(Notice(text, "stopped", WARNING if refused else INFO, **found))
+    accepted, refused, counters = intake.counters.accepted, intake.counters.refused, merging.counters
+    text = counted(accepted, "sketch", "sketches") + (f", {refused:,} REFUSED" if refused else "")
+    text += f", {counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
+    level = WARNING if refused else INFO
+    tell(Notice(text, "stopped", level, accepted=accepted, refused=refused, reports=counters.reports))
 
 
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
     outputs = output_options(options, site=options.site, state=options.state)
     traffic = hub_settings(options)
-    upward = _connect_upward(options)
+    upward = archive = None
+    if options.up is not None:
+        link = LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
+        upward = connect_to(options.up, link, up=True)
     traffic = replace(traffic, key=fleet_key(options.key_file))
-    policy = _policy(options)
+    policy = policy_of(options, options.config, threshold=options.threshold)
     settings = HubSettings(
         selection=_selection(options, policy, traffic),
         sites=hub_sites(options),
@@ -163,7 +184,16 @@ def make_plan(options: HubOptions) -> Plan:
         grid=hub_grid(options),
         key=traffic.key,
     )
-    return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+    if options.archive is not None:
+        archive = Archive(
+            options.archive,
+            keep=parse_seconds(options.keep),
+            site=options.site,
+            with_sites=options.archive_sites,
+            key=traffic.key,
+            say=tell,
+        )
+    return Plan(outputs, traffic, settings, archive, policy, upward)
 
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
@@ -176,52 +206,21 @@ def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Select
     return traffic.selection
 
 
-def _policy(options: HubOptions) -> Policy:
-    return policy_of(options, options.config, threshold=options.threshold)
-
-
-def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:
-    if options.archive is None:
-        return None
-    return Archive(
-        options.archive,
-        keep=parse_seconds(options.keep),
-        site=options.site,
-        with_sites=options.archive_sites,
-        key=traffic.key,
-        say=tell,
-    )
-
-
-def _connect_upward(options: HubOptions) -> NatsOptions | None:
-    if options.up is None:
-        return None
-    link = LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
-    return connect_to(options.up, link, up=True)
-
-
-def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
-    if options.to is None and plan.upward is None:
-        return None
-    return Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
-
-
 def _open_receiver(
     parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
 ) -> tuple[LinkReceiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
-    largest = largest_sketch(traffic)
+    largest, quota = (
+        largest_sketch(traffic),
+        Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches)),
+    )
+    quotas = Quotas(quota, roster=roster, say=tell)
     if options.from_folder is not None:
         place = find_place(options.from_folder, "--from")
-        return FileReceiver(place, tell, largest=largest, quotas=_quotas(options, roster)), {}
+        return FileReceiver(place, tell, largest=largest, quotas=quotas), {}
     from superhosts.cli._nats import open_receiver
 
-    return open_receiver(parts, options, largest, reloads, _quotas(options, roster))
-
-
-def _quotas(options: HubOptions, roster: Roster) -> Quotas:
-    quota = Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches))
-    return Quotas(quota, roster=roster, say=tell)
+    return open_receiver(parts, options, largest, reloads, quotas)
 
 
 def known_sites(state: Path) -> Roster:
@@ -233,19 +232,6 @@ def known_sites(state: Path) -> Roster:
     return roster
 
 
-@contextlib.contextmanager
-def _receiving(receiver: LinkReceiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
-    """Receive in the background, and report when the hub is ready."""
-    if receiver.counters.down:
-        tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
-
-    def receive() -> None:
-        receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
-
-    with in_background("receive", receive, stop):
-        yield
-
-
 def _waits(options: HubOptions, plan: Plan) -> str:
     sites = ", ".join(plan.settings.sites) or "the sites of the last windows"
     traffic = plan.traffic
@@ -253,30 +239,6 @@ def _waits(options: HubOptions, plan: Plan) -> str:
         most = counted(traffic.panes + 3, "sketch", "sketches")
         tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
     return f"waits for {sites}, at most {options.grace} after a window's first sketch"
-
-
-def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
-    def take(options: HubOptions) -> None:
-        policy = _policy(options)
-        selection = _selection(options, policy, check_settings(make_settings(options, site="")))
-        outputs = output_options(options, site=options.site, state=options.state)
-        parts.exchange(outputs, options.alert_to, policy)
-        merging.settings = replace(merging.settings, selection=selection)
-
-    return take
-
-
-def _reporter(
-    plan: Plan, outputs: Destinations, selection: Callable[[], Selection], needed: NeededEvidence
-) -> Callable[[HubReport], None]:
-    def report(result: HubReport) -> None:
-        titled = with_title(result, selection())
-        outputs.write(titled)
-        needed.note(result.has_evidence)
-        if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
-            tell(_window_notice(titled))
-
-    return report
 
 
 def _window_notice(report: HubReport) -> Notice:

@@ -25,8 +25,8 @@ from superhosts.core.notices import as_warning
 from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.errors import DeviceWarning, SuperhostsError
-from superhosts.output.console import fail_with, say, say_error, show_tracebacks
+from superhosts.errors import DeviceWarning
+from superhosts.output.console import ReportedErrors, fail_with, say, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -114,15 +114,6 @@ def scan(options: ScanOptions) -> None:
 
 
 PLAIN = ScanRun()
-
-
-class ReportedErrors:
-    def __init__(self) -> None:
-        self.found: list[SuperhostsError] = []
-
-    def add(self, error: SuperhostsError) -> None:
-        self.found.append(error)
-        say_error(error)
 
 
 def run_scan(

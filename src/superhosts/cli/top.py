@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -27,14 +26,14 @@ from superhosts.cli._options import (
 )
 from superhosts.cli._settings import make_settings, naming_of
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
+from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Top
 from superhosts.cli.web import folder_view, follow_folder
 from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.output.console import OUT_OF_MEMORY, fail_with, say, use_log
+from superhosts.output.console import OUT_OF_MEMORY, ReportedErrors, fail_with, say, use_log
 from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.output.report import Report
@@ -62,9 +61,7 @@ class Messages:
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT)
-        self._since = float("-inf")
-
-        self._last = ""
+        self._since, self._last = float("-inf"), ""
 
     def write(self, text: str) -> None:
         self.lines.append(text)
@@ -117,20 +114,13 @@ def _address(options: Top) -> Feed:
     check_no_conflict(others, "not with a web address: the program there was started with its own options")
     file = options.token_file
     feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
-    with contextlib.suppress(OSError), _unless_lost():
-        feed.summary()
-    return feed
-
-
-@contextmanager
-def _unless_lost() -> Iterator[None]:
-    """Let only errors through that trying again does not mend."""
     try:
-        yield
-    except UsageError:
+        feed.summary()
+    except UsageError:  # which trying again does not mend
         raise
-    except SuperhostsError:
+    except (OSError, SuperhostsError):
         pass
+    return feed
 
 
 def _folder(options: Top, path: Path) -> Feed:

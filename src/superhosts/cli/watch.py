@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,10 +14,10 @@ from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options
 from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
+from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
-from superhosts.output.console import fail_with, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -55,7 +55,17 @@ def watch(options: Watch) -> None:
     dashboard.show(monitor, options, title, outputs, lambda: settings if run is None else run.settings, options.save)
     reloads = Reloads(monitor.manager)
     reloads.add("--output", outputs.reopen)
-    reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, kind, desk), lambda: run)))
+
+    def take(now: Watch) -> None:
+        assert run is not None  # it takes a step of the run to come here
+        selected = replace(run.settings, threshold=now.threshold, top=now.top)
+        policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold)
+        if desk is not None:
+            selected = for_alerts(selected, policy)
+        Reloadable(outputs, kind, desk).exchange(output_options(now, site=now.site), now.alert_to, policy)
+        run.select(selected.threshold, selected.top)
+
+    reloads.add(RELOADED, reload_options(options, take))
 
     @contextmanager
     def observed(scan: Scan) -> Iterator[None]:
@@ -74,17 +84,3 @@ def watch(options: Watch) -> None:
     how = replace(how, run=replace(timing, leaves_open=False), reload=reloads.ask)
     run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)
-
-
-def _taker(parts: Reloadable, run: Callable[[], Scan | None]) -> Callable[[Watch], None]:
-    def take(options: Watch) -> None:
-        scan = run()
-        assert scan is not None  # it takes a step of the run to come here
-        settings = replace(scan.settings, threshold=options.threshold, top=options.top)
-        policy = policy_of(options, options.config, settings.inner, threshold=settings.threshold)
-        if parts.desk is not None:
-            settings = for_alerts(settings, policy)
-        parts.exchange(output_options(options, site=options.site), options.alert_to, policy)
-        scan.select(settings.threshold, settings.top)
-
-    return take

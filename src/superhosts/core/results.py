@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import THRESHOLD, TOP
-from superhosts.core.hosttable import SHOWN, html_table, text_table
 from superhosts.core.pairs import (
     IPV4,
     MASK64,
@@ -452,10 +451,16 @@ class SuperHosts:
         return stream
 
     def __repr__(self) -> str:
-        return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table()
 
     def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table(html=True)
+
+    def _table(self, *, html: bool = False) -> str:
+        from superhosts.core.hosttable import SHOWN, html_table, text_table  # Few programs print a result.
+
+        rows = list(self.select(slice(SHOWN)))
+        return (html_table if html else text_table)(type(self).__name__, rows, len(self), self.window)
 
 
 def _as_datetime(time: int) -> datetime:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.core.text import printable
-from superhosts.errors import use_tracebacks
+from superhosts.errors import SuperhostsError, use_tracebacks
 from superhosts.jit.compilation import before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
@@ -112,6 +112,18 @@ def tell(text: str) -> None:
 
 def say_error(error: object) -> None:
     say(Notice(f"superhosts: {error}", "error", ERROR))
+
+
+class ReportedErrors:
+    """Errors that are reported when they come, and kept for the exit status."""
+
+    def __init__(self) -> None:
+        self.found: list[SuperhostsError] = []
+
+    def add(self, error: SuperhostsError) -> None:
+        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
+            self.found.append(error)
+        say_error(error)
 
 
 def say_traceback(text: str) -> None:

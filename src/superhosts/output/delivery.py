@@ -1,4 +1,6 @@
-"""A destination that sends: reports wait in a queue, and a thread of its own delivers them.
+"""Destinations that work in threads of their own: reports wait in a queue, in memory or on disk, and a thread delivers.
+
+`Delivery` has a sender; `BackgroundOutput` writes a file or standard output of a service in the same way.
 
 `write` only queues, so a receiver that is slow, down or hangs never delays the run or other destinations. Attempts that
 fail are repeated after pauses that double from one second to a minute, with jitter, so that the sensors of a fleet do
@@ -19,21 +21,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
-from superhosts.output.records import Batch, batches_of, make_record
+from superhosts.output.records import NAMES, Batch, batches_of, digest_of, make_record
 from superhosts.output.report import Report, Row
-from superhosts.output.senders import PermanentError, Sender, TemporaryError, reason_of
+from superhosts.output.senders import Address, PermanentError, Sender, TemporaryError, reason_of
 
 ENDING = 2.0  # seconds: the longest pause between attempts while the run waits for the queue
 LAST_MOMENT = 5.0  # seconds that a service waits for a queue on disk, which the next run continues
 IDLE = 60.0  # seconds after which a thread without work looks again
 TOLD = 100  # lost reports between two lines about them
+PATIENCE = 2.0  # seconds that the run waits for a report to be written in this process
 MOST_WAITING = 10_000  # batches
 MEMORY_CAP = 16 << 20  # bytes of batches that wait in memory
 _NAME = re.compile(r"([0-9]{20})\.json")
@@ -45,6 +49,7 @@ class DeliveryOptions:
 
     queue: Path | None = None  # a folder with a queue for each destination; None: they wait in memory
     cap: int = 64 << 20  # bytes in the queue of one destination
+    most: int = MOST_WAITING  # batches there
     wait: float = 30.0  # seconds that a run waits for its queues at its end
     site: str = ""  # which installation sends
     say: Callable[[str], None] = lambda _text: None
@@ -81,7 +86,7 @@ class Delivery(Destination):
         self.repeats_alerts = sender.repeat_after is not None
         self._sender, self._options, self._say = sender, options, options.say
         self.folder = options.folder_of(sender)  # of the queue; None: it is in memory
-        self._outbox = Outbox(self.folder, cap=options.cap, say=options.say, kind=self.batches)
+        self._outbox = Outbox(self.folder, cap=options.cap, most=options.most, say=options.say, kind=self.batches)
         self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._failed = self._repeat_failed = False  # the last attempt
         self._told = 0
@@ -226,6 +231,105 @@ class Delivery(Destination):
             self._repeat_failed = True
         else:
             self._repeat_failed = False
+
+
+@dataclass(frozen=True)
+class ReportBatch(Batch):
+    """The rows of one report; `span`: when its window begins and ends, in nanoseconds."""
+
+    span: tuple[int, int] | None = None
+    title: str = ""
+    notes: Sequence[str] = ()
+    is_incomplete: bool = False
+
+    @classmethod
+    def of(cls, report: Report) -> ReportBatch:
+        """Return the rows of a report. The same report has the same id, also if more names of its hosts are known."""
+        span = None if report.window is None else (report.window.start, report.window.end)
+        rows = [dict(row) for row in report.rows]
+        plain = [{name: value for name, value in row.items() if name not in NAMES} for row in rows]
+        about = json.dumps([span, report.revision, plain], default=str).encode()
+        words = {"title": report.title, "notes": list(report.notes), "is_incomplete": report.is_incomplete}
+        return cls(digest_of(about), rows, revision=report.revision, span=span, **words)  # type: ignore[arg-type]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the batch as a dictionary that JSON can hold; its rows are many, and not copied."""
+        return dict(vars(self))
+
+    @property
+    def report(self) -> Report:
+        window = None if self.span is None else Window(*self.span)
+        words = {"title": self.title, "notes": self.notes, "is_incomplete": self.is_incomplete}
+        return Report(rows=self.records, window=window, revision=self.revision, **words)  # type: ignore[arg-type]
+
+
+class Writer(Sender):
+    """Writes reports to a destination in this process."""
+
+    def __init__(self, inner: Destination, place: str) -> None:
+        super().__init__(Address(place, inner.kind, given=inner.name))
+        self.batch = ""  # the id of the one that is being written
+        self._inner = inner
+        self._lock = threading.Lock()  # held while it is written
+        self._reopens = False  # once it is not being written
+
+    def deliver(self, batch: Batch) -> None:
+        assert isinstance(batch, ReportBatch)
+        with self._lock:
+            self.batch = batch.id
+            try:
+                if self._reopens:
+                    self._inner.reopen()
+                    self._reopens = False
+                self._inner.write(batch.report)
+            except OutputError as error:
+                raise TemporaryError(str(error).removeprefix(f"{self._inner.name}: ")) from error
+
+    def reopen(self) -> None:
+        self._reopens = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._inner.reopen()
+                self._reopens = False
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class BackgroundOutput(Delivery):
+    """Writes to another destination in a thread of its own; what cannot be written waits in a queue.
+
+    The run waits for a moment, so that a report is written when it counts as done.
+    """
+
+    batches = ReportBatch
+
+    def __init__(
+        self, inner: Destination, options: DeliveryOptions, place: str = "", *, patience: float = PATIENCE
+    ) -> None:
+        self.inner, self._writer, self._patience = inner, Writer(inner, place), patience
+        try:
+            super().__init__(self._writer, inner.run, options)
+        except BaseException:
+            inner.close()
+            raise
+
+    def _write(self, report: Report) -> None:
+        self._queue(ReportBatch.of(report))
+
+    def _queue(self, batch: ReportBatch) -> None:
+        is_behind = len(self._outbox) > 0  # the run does not wait for it
+        self.send(batch, 0.0 if is_behind else self._patience)
+        if not is_behind and len(self._outbox) and not self._failed:
+            self._failed = True
+            text = f"{self.name} is NOT READ or does not answer: reports for it wait, the other destinations continue"
+            self._say(Notice(text, "not-read", WARNING))
+
+    def reopen(self) -> None:
+        super().reopen()
+        self._writer.reopen()
 
 
 @dataclass(eq=False)

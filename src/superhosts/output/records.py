@@ -97,8 +97,11 @@ def make_record(row: Mapping[str, Any], site: str = "", revision: int = 1) -> Re
 
 
 def _digest(content: Sequence[Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(content, sort_keys=True, separators=(",", ":"), default=str).encode())
+
+
+def digest_of(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def describe(record: Record) -> str:

@@ -7,19 +7,15 @@ import io
 import os
 import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from queue import Full, Queue
 from typing import TextIO, cast
 
 from superhosts.errors import OutputError
 
 ERASE = "\r\x1b[K"  # returns to the beginning of a terminal's line and clears it
-PATIENCE = 2.0  # seconds that the caller waits for a job
-RETRY = 1.0  # seconds between two attempts at a job for which no caller waits
-MOST_QUEUED = 100  # jobs in the queue
+PATIENCE = 2.0  # seconds that the program waits for its last lines
 MOST_LINES = 1000  # lines that wait for standard error
 
 
@@ -139,132 +135,57 @@ def raw_stream(stream: TextIO) -> TextIO | None:
         return None
 
 
-@dataclass(eq=False)
-class Job:
-    work: Callable[[], None]
-    is_left: bool  # no caller waits for it any more
-    is_done: bool = False
-    has_answered: bool = False  # it is done, or has failed
-    error: Exception | None = None
-
-
-class Background:
-    """Runs jobs one after the other in a thread of its own; the caller waits for each only `patience` seconds.
-
-    A job that fails within that time raises its error at the caller. A job that takes longer is left to the thread,
-    which retries it until it succeeds; with `keeps`, so is one that fails, and `trouble` says why. Further jobs queue
-    behind it, at most `most`; beyond that they are dropped and counted.
-    """
-
-    def __init__(
-        self,
-        name: str = "standard output",
-        *,
-        patience: float = PATIENCE,
-        most: int = MOST_QUEUED,
-        retry: float = RETRY,
-        keeps: bool = False,
-    ) -> None:
-        self.dropped = 0
-        self.trouble: Exception | None = None  # why the first job has failed at its last attempt
-        self._name, self._patience, self._most, self._retry, self._keeps = name, patience, most, retry, keeps
-        self._jobs: deque[Job] = deque()  # the first is running
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def waiting(self) -> int:
-        return len(self._jobs)
-
-    def submit(self, work: Callable[[], None]) -> bool:
-        """Run some work; return True if it is done, False if it is queued or dropped. Raises what the work raises."""
-        with self._changed:
-            if len(self._jobs) >= self._most:
-                self.dropped += 1
-                return False
-            job = Job(work, is_left=bool(self._jobs))
-            self._jobs.append(job)
-            self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            if not job.is_left:
-                self._changed.wait_for(lambda: job.has_answered, self._patience)
-                job.is_left = not job.is_done
-            if job.error is not None:
-                raise job.error
-            return job.is_done
-
-    def close(self, patience: float | None = None) -> int:
-        """Wait a moment for the queue; return how many jobs are not done. These may still be done later."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._jobs, self._patience if patience is None else patience)
-            return len(self._jobs)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._jobs)
-                job = self._jobs[0]
-            error: Exception | None = None
-            try:
-                job.work()
-            except Exception as caught:
-                error = caught
-            with self._changed:
-                again = error is not None and (job.is_left or self._keeps)
-                self.trouble = error if again else None
-                job.has_answered = True
-                if not again:
-                    job.error, job.is_done = error, True
-                    self._jobs.popleft()
-                self._changed.notify_all()
-            if again:
-                time.sleep(self._retry)
-
-
 class Log:
-    """Log lines for standard error. No caller waits for them; lines that were lost are counted and reported."""
+    """Log lines for standard error, written in a thread. No caller waits; lines that were lost are counted and told."""
 
     def __init__(
         self, stream: TextIO, *, most: int = MOST_LINES, render: Callable[[str], str] = lambda text: text
     ) -> None:
         """`render` makes a line of a text about the log itself; other lines are lines already."""
         self._stream, self._render = stream, render
-        self._background = Background("standard error", patience=0.0, most=most)
-        self._failed = 0  # lines lost because the disk was full or the reader had gone
+        self._lines: Queue[str | None] = Queue(
+            most - 1
+        )  # besides the one that is being written; None: the status alone
+        self._lost = 0  # lines for which there was no room, or no disk, or no reader
         self._told = 0  # lost lines that were reported
         self._status = ""  # the last line of the terminal, which is no message
+        threading.Thread(target=self._run, name="standard error", daemon=True).start()
 
     def show(self, status: str) -> None:
         """Show a last line on the terminal, in place of the one before, unless lines wait."""
         self._status = status
-        if not self._background.waiting:
-            self._background.submit(self._redraw)
+        if not self._lines.unfinished_tasks:
+            self.write(None)
 
-    def _redraw(self) -> None:
-        self._stream.write(f"{ERASE}{self._status}")
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-    def write(self, line: str) -> None:
-        self._background.submit(lambda: self._put(line))
+    def write(self, line: str | None) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except Full:
+            self._lost += 1
 
     def status(self) -> dict[str, int]:
-        return {"waiting": self._background.waiting, "dropped": self._background.dropped + self._failed}
+        return {"waiting": self._lines.unfinished_tasks, "dropped": self._lost}
 
     def close(self, patience: float = PATIENCE) -> bool:
         """Wait a moment for the queue; return False if lines are still in it."""
-        return self._background.close(patience) == 0
+        with self._lines.all_tasks_done:
+            return self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, patience)
 
-    def _put(self, line: str) -> None:
-        lost = self._background.dropped + self._failed
-        if lost > self._told:
+    def _run(self) -> None:
+        while True:
+            self._put(self._lines.get())
+            self._lines.task_done()
+
+    def _put(self, line: str | None) -> None:
+        lost = self._lost
+        if line is not None and lost > self._told:
             text = f"superhosts: log lines lost on standard error: {lost - self._told}"
             self._stream.write(f"{self._render(text)}\n")
-        self._stream.write(f"{ERASE}{line}\n{self._status}" if self._status else f"{line}\n")
+        whole = "" if line is None else f"{line}\n"
+        self._stream.write(f"{ERASE}{whole}{self._status}" if self._status or line is None else whole)
         try:
             self._stream.flush()
-            self._told = lost
         except OSError:  # neither a full disk nor a reader that has gone may end the program
-            self._failed += 1
+            self._lost += line is not None
+        else:
+            self._told = lost if line is not None else self._told

@@ -502,8 +502,6 @@ def _left(client: socket.socket) -> bytes:
 
 
 class Stream:
-    """A viewer's stream of events."""
-
     def __init__(self, web: WebServer, **headers: str) -> None:
         self.connection = http.client.HTTPConnection(web.place.host, web.place.port, timeout=120)
         self.connection.request("GET", "/api/events", headers=headers)

@@ -42,11 +42,9 @@ class Edge(
     common.PairCubeOptions,
     common.ServiceOptions,
 ):
-    """Watch traffic at one place and send the sketch of every window to a hub.
-
-    Flows never leave the site. With a key of one's own, which only the fleet knows, no address leaves it in the clear;
-    with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
-    super hosts, which stay here.
+    """Flows never leave the site. With a key of one's own, which only the fleet knows, no address leaves it in the
+    clear; with --key-file public anybody can read addresses from the sketches. With --output the site also reports its
+    own super hosts, which stay here.
 
     With --slide, a sketch of every slide is sent, so that each packet travels once. A hub with the same --window and
     --slide makes windows that overlap of them; to any other hub these are windows as long as the slide. The rows of
@@ -185,10 +183,8 @@ class Hub(
     common.DashboardOptions,
     common.ServiceOptions,
 ):
-    """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
-
-    Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
-    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
+    """Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are
+    written again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
     certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
 
     With --window and --slide, which the edges have, too, windows overlap: the hub merges the panes that the edges send
@@ -239,11 +235,9 @@ class TokenOptions:
 
 @options()
 class SiteEnroll(TokenOptions):
-    """Make the key of a site, or replace it, and print the token with which its edge joins.
-
-    The token is one word with the hub's address, the site's key, the authority of the hub's certificate and the sketch
-    key. It is a secret: whoever has it can send as this site and read addresses from the fleet's sketches. Start the
-    edge with --join @FILE. An older key of the site is no longer accepted. A hub that is running notices the change
+    """The token is one word with the hub's address, the site's key, the authority of the hub's certificate and the
+    sketch key. It is a secret: whoever has it can send as this site and read addresses from the fleet's sketches. Start
+    the edge with --join @FILE. An older key of the site is no longer accepted. A hub that is running notices the change
     within seconds.
 
     Examples:
@@ -254,9 +248,7 @@ class SiteEnroll(TokenOptions):
 
 @options()
 class SiteRotate(TokenOptions):
-    """Give an enrolled site a new key, and print its new token.
-
-    The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
+    """The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
     nothing. The key of sketches stays the same: sketches of two keys cannot be merged (docs/guides/fleet/keys.md).
 
     Example: superhosts site rotate ams --grace 1d > ams.token
@@ -267,9 +259,7 @@ class SiteRotate(TokenOptions):
 
 @options()
 class SiteRevoke:
-    """Revoke the key of a site: the hub turns its edge away.
-
-    A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
+    """A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
     Keys belong to the hub's broker: a hub that reads a folder (--from) takes the sketches of everybody who can write
     there.
 
@@ -282,9 +272,7 @@ class SiteRevoke:
 
 @options()
 class SiteList:
-    """List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.
-
-    seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
+    """seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
     arrived last, counted from its end. spool: sketches that wait at the edge, and their size. refused: sketches that
     the hub refused since it started. slowed: how often the site had to wait, as it was over its quota. clock: how far
     its clock is ahead of the hub's. What a site does not tell, as edges of earlier releases or links by files, is
@@ -299,9 +287,7 @@ class SiteList:
 
 @options()
 class Backup:
-    """Copy the state of a hub to a tar file, also while the hub runs.
-
-    The file has the windows of the hub, its sites and its own key, what waits for an upstream hub or a destination,
+    """The file has the windows of the hub, its sites and its own key, what waits for an upstream hub or a destination,
     and with --alerts its alerts. To go on from it, extract it into an empty folder and start a hub with that as
     --state. What the hub has received since the copy is missing then, unless its archive has it. The sketch key and the
     archive are not in the file: keep copies of these, too.
@@ -339,9 +325,7 @@ class MergedCubeOptions(common.PairCubeOptions):
 
 @options()
 class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, MergedCubeOptions):
-    """Find the super hosts of many captures on a Dask cluster: the same sketches as one scan over all of them.
-
-    The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
+    """The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
     resumes when the same command is given again. The key is sent to the workers: use Dask's TLS if others can listen.
 
     Examples:

@@ -14,9 +14,7 @@ from superhosts.lab.lineup import ENTRANTS
 
 @options()
 class Plan:
-    """Plan a cube: the best geometry for a memory, or the least memory for an error, and what to expect of it.
-
-    False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
+    """False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
     1.05, one host in 10,000 flows with 1024 peers or more. A memory with a false rate above 20 % is refused. Windows
     that are counted exactly have no false hosts. Without --flows nothing is planned: the table shows the sizes that
     --memory alone gives, and what to expect of them with 5 M flows. Give the plan to scan, edge, hub and batch with
@@ -39,9 +37,7 @@ class Plan:
 
 @options()
 class Calibrate(common.TrafficOptions):
-    """Compare the cube with the exact answer on your own traffic, and say how much memory it needs.
-
-    Cubes with more and with less memory than --memory are tried, too. They count exactly while the pairs of a window
+    """Cubes with more and with less memory than --memory are tried, too. They count exactly while the pairs of a window
     fit; saved windows and hubs estimate, so calibrate for these with --exact off. The exact answer keeps every pair of
     a window in memory: of very long captures, take a part.
 
@@ -96,10 +92,8 @@ class PairTableOptions(common.TableInputOptions):
 
 @options()
 class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultOptions):
-    """Run every detector over the same traffic and score it against the exact answer.
-
-    The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some minutes.
-    Some detectors run on the CPU only.
+    """The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some
+    minutes. Some detectors run on the CPU only.
 
     Examples:
         superhosts compare --quick
@@ -131,11 +125,9 @@ class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultO
 
 @options()
 class Synth:
-    """Make synthetic backbone traffic, and its exact answer beside it.
-
-    The traffic has hosts with a heavy tail of peers, popular servers, scanners and victims of floods. The inner network
-    is 10.0.0.0/8, for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows like
-    those of scan --json.
+    """The traffic has hosts with a heavy tail of peers, popular servers, scanners and victims of floods. The inner
+    network is 10.0.0.0/8, for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows
+    like those of scan --json.
 
     Files that synth wrote before are overwritten. Before it overwrites any other file it asks; without a terminal it
     refuses, unless --force is given.
@@ -161,9 +153,7 @@ class Synth:
 
 @options()
 class Demo:
-    """See it work: write a synthetic capture with known super hosts, scan it, show the result beside the truth.
-
-    With --fleet: start a hub and three edges, and show that their union is exact.
+    """With --fleet: start a hub and three edges, and show that their union is exact.
 
     Examples:
         superhosts demo /tmp/demo
@@ -180,9 +170,7 @@ class Demo:
 
 @options()
 class Bench:
-    """Measure this machine: update, restore, merge and save, with the error beside the time.
-
-    A table in the end says where the time of one more update and restore went, by stage and thread.
+    """A table in the end says where the time of one more update and restore went, by stage and thread.
 
     Example: superhosts bench --flows 5M --packets 50M
     """

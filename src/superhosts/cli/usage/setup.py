@@ -14,10 +14,8 @@ CONFIG_FILE = arg("FILE", "The configuration file.")
 
 @options()
 class KeyNew:
-    """Make a key file that only you can read, and print the fingerprint of the key.
-
-    All sites of a fleet need the same key: copy the file to each of them and give it with --key-file. Without FILE, the
-    key becomes your own, which commands use if no other is given. A sketch can be queried only with the key that it
+    """All sites of a fleet need the same key: copy the file to each of them and give it with --key-file. Without FILE,
+    the key becomes your own, which commands use if no other is given. A sketch can be queried only with the key that it
     was written with, so keep old keys as long as their sketches.
 
     Example: superhosts key new /etc/superhosts/key
@@ -29,9 +27,7 @@ class KeyNew:
 
 @options()
 class KeyShow:
-    """Print the fingerprint of the key in use, or of a key file, and where it comes from; never the key itself.
-
-    Two sites can merge their sketches if the fingerprints are equal.
+    """Two sites can merge their sketches if the fingerprints are equal.
 
     Examples:
         superhosts key show
@@ -44,9 +40,7 @@ class KeyShow:
 
 @options()
 class AlertsList:
-    """List alerts: open ones, or with --all also those that were closed.
-
-    Open ones come first, those with the most peers before the others.
+    """Open ones come first, those with the most peers before the others.
 
     Examples:
         superhosts alerts list alerts.sqlite
@@ -61,8 +55,7 @@ class AlertsList:
 
 @options()
 class AlertsShow:
-    """Show one alert, or those of a host.
-
+    """
     Examples:
         superhosts alerts show alerts.sqlite 203.0.113.66
         superhosts alerts show alerts.sqlite 4f1c9a7be2d0
@@ -75,9 +68,7 @@ class AlertsShow:
 
 @options()
 class AlertsMute:
-    """Want no alert of a host or prefix for some time. An alert that is open is closed with the next window.
-
-    The file is made if there is none, for a run that comes later.
+    """The file is made if there is none, for a run that comes later.
 
     Examples:
         superhosts alerts mute alerts.sqlite 10.0.0.53 --why 'our resolver'
@@ -95,8 +86,7 @@ class AlertsMute:
 
 @options()
 class AlertsExport:
-    """Write all alerts, open and closed, as JSON Lines.
-
+    """
     Examples:
         superhosts alerts export alerts.sqlite
         superhosts alerts export alerts.sqlite | jq .host
@@ -107,8 +97,7 @@ class AlertsExport:
 
 @options()
 class ConfigInit:
-    """Write a configuration file to begin with: every option with its help, commented out.
-
+    """
     Examples:
         superhosts config init superhosts.toml
         superhosts config init -
@@ -120,9 +109,7 @@ class ConfigInit:
 
 @options()
 class ConfigCheck:
-    """Check a configuration file: every key, every value and every rule, for all commands.
-
-    What is wrong is named with its key and its value, and the exit status is 2.
+    """What is wrong is named with its key and its value, and the exit status is 2.
 
     Examples:
         superhosts config check superhosts.toml
@@ -133,8 +120,7 @@ class ConfigCheck:
 
 @options()
 class ConfigShow:
-    """Show the value that each option of a command has with a file, and where it comes from.
-
+    """
     Examples:
         superhosts config show superhosts.toml hub
         SUPERHOSTS_HUB_THRESHOLD=500 superhosts config show superhosts.toml hub
@@ -146,9 +132,7 @@ class ConfigShow:
 
 @options()
 class Doctor:
-    """Check this installation: versions, memory, compiled code, GPUs and optional packages.
-
-    Each line says what works, or what to do about it. A small cube is filled on the CPU and on every GPU; they must
+    """Each line says what works, or what to do about it. A small cube is filled on the CPU and on every GPU; they must
     agree bit by bit. What is reported as missing is optional. The exit status is 2 if something is installed and does
     not work.
 

@@ -25,10 +25,8 @@ class OnlyOptions:
 
 @options()
 class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.WantedOptions, common.ResultOptions):
-    """Ask saved sketches again: another threshold, a longer window, more sites.
-
-    Rows say of which site and window they are. With --window 1h the sketches of an hour are merged, for each site; with
-    --union, too, for all sites together; with --union alone everything is one answer.
+    """Rows say of which site and window they are. With --window 1h the sketches of an hour are merged, for each site;
+    with --union, too, for all sites together; with --union alone everything is one answer.
 
     Examples:
         superhosts hosts archive --since 1h --threshold 500
@@ -48,9 +46,7 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
 
 @options()
 class Web(common.ScanWantedOptions, common.NamesOptions):
-    """Show a folder of saved sketches in the browser: super hosts over time, one host's past, other thresholds.
-
-    The folder is that of --save, or a hub's archive; nothing in it is changed, and new sketches appear as they come.
+    """The folder is that of --save, or a hub's archive; nothing in it is changed, and new sketches appear as they come.
     Of a hub's own folder (--state), the sites are shown, too. A program that runs shows itself: superhosts hub --web,
     superhosts watch --web. Ctrl-C ends it.
 
@@ -79,10 +75,8 @@ class Web(common.ScanWantedOptions, common.NamesOptions):
 
 @options()
 class Explain(common.SketchOptions, common.TimeOptions, common.ResultOptions):
-    """Explain one host: its number of peers with the interval, its columns and how full they are.
-
-    With several files: the host over time and sites, and its number in the union of them all. --plot draws the columns,
-    or the host over time.
+    """With several files: the host over time and sites, and its number in the union of them all. --plot draws the
+    columns, or the host over time.
 
     Examples:
         superhosts explain 20261114T120000Z-5m-local.cube 10.1.2.3
@@ -96,10 +90,8 @@ class Explain(common.SketchOptions, common.TimeOptions, common.ResultOptions):
 
 @options()
 class Merge(common.SketchOptions):
-    """Merge sketches exactly: the result is that of one stream of all their traffic, repeats counted once.
-
-    The sketches are of other sites or windows; key and geometry must be the same. If any file cannot be merged, nothing
-    is written, and every such file is named.
+    """The sketches are of other sites or windows; key and geometry must be the same. If any file cannot be merged,
+    nothing is written, and every such file is named.
 
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """

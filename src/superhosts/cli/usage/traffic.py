@@ -13,10 +13,8 @@ from superhosts.cli._values import split_commas
 
 @options()
 class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResultOptions, common.PairCubeOptions):
-    """Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.
-
-    Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each with a
-    95 % interval.
+    """Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each
+    with a 95 % interval.
 
     With --slide, windows overlap: one ends with every slide, from the first that has packets to the last, and has the
     rows of a scan of its packets alone. A window with exactly the packets of the one before, as over a gap, is skipped
@@ -65,11 +63,9 @@ class Watch(
     common.DashboardOptions,
     common.ServiceOptions,
 ):
-    """Watch a network interface on this machine: super hosts of the open window and of the last ones, live.
-
-    On a terminal a table shows the hosts of the open window so far, the last windows, the packets per second, packets
-    that were dropped, and how full the ring is. Elsewhere every window is written once, when it closes. No hub is
-    needed. To capture needs rights: docs/guides/live.md says how to give them.
+    """On a terminal a table shows the hosts of the open window so far, the last windows, the packets per second,
+    packets that were dropped, and how full the ring is. Elsewhere every window is written once, when it closes. No hub
+    is needed. To capture needs rights: docs/guides/live.md says how to give them.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once. SIGHUP reloads rules, lists, --threshold, --top and
@@ -112,9 +108,7 @@ class Top(
     common.PairCubeOptions,
     common.NamesOptions,
 ):
-    """Look at super hosts live in the terminal: of a hub or watch, a folder of sketches, or an interface.
-
-    A table shows the hosts of the newest window with their intervals. Keys sort and filter it, go back to older
+    """A table shows the hosts of the newest window with their intervals. Keys sort and filter it, go back to older
     windows, open the past and the evidence of a host, and show alerts and sites; ? lists them. INPUT is the web address
     of a hub or watch, the state folder of a hub or a folder of saved sketches, or what watch takes: then this command
     counts by itself, and a capture file is followed while it grows. Needs the packages of the extra top.
@@ -179,9 +173,7 @@ class RowTrafficOptions(common.PacketOptions, RowInputOptions):
 
 @options()
 class Rows(RowOptions, RowTrafficOptions, common.ScanWantedOptions, common.PairCubeOptions):
-    """Read rows from standard input and write super hosts as rows: for ClickHouse and for pipes.
-
-    Every row that is read is a packet or a flow record. The answer is written at the end of the input, or of each
+    """Every row that is read is a packet or a flow record. The answer is written at the end of the input, or of each
     window: the rows of superhosts scan. What is wrong goes to standard error, and then nothing is written.
 
     If src and dst are arrays (Array(IPv6)), every row is a window of its own: one value is written for it, an array of

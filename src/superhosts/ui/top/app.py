@@ -24,11 +24,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+import superhosts.ui.top.pages as pages
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import SuperhostsError
 from superhosts.ui.threads import Workers
-from superhosts.ui.top import pages
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed
 from superhosts.ui.top.feed import Feed, Json, Looker, Snapshot, Span, span_of
 from superhosts.ui.top.hosts import (
