@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -35,13 +33,3 @@ def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str,
         "wait $pid; status=$?; while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done; exit $status\n"
     )
     return small, ("unshare", "-rm", "sh", str(script))
-
-
-def kill_program(folder: Path) -> None:
-    """Kill the program that runs with the small disk of a folder, not the shell around it."""
-    os.kill(int((folder / "program.pid").read_text()), signal.SIGKILL)
-
-
-def seen_by(process: subprocess.Popen[bytes] | None, path: Path) -> Path:
-    assert process is not None
-    return Path(f"/proc/{process.pid}/root{path}")

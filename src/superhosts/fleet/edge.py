@@ -310,14 +310,12 @@ def _is_note(content: Any) -> bool:
 class Position:
     """How far an edge has read inputs that can be read again; stored in the spool's folder.
 
-    Two things are written after each window, once its sketch is in the spool: the frontier, before which all windows
-    are spooled, and the files that were read to their end. After a restart, files that end before the frontier are
-    skipped, the others are read again, and packets before the frontier are dropped: the sketches are the same. A
-    position belongs to one set of inputs and settings; another command line starts at the beginning.
+    After each window, once its sketch is in the spool, the frontier is written, before which all windows are spooled,
+    and the files that were read to their end. After a restart, files that end before the frontier are skipped, and
+    packets before it are dropped. A position belongs to one set of inputs and settings.
 
     A frontier that is more than a window ahead of this machine's clock is neither stored nor trusted: some clock is or
-    was wrong, and traffic captured with the right time would be skipped. The frontier stays where it was until the
-    clock reaches the windows ahead of it. Reading traffic twice is harmless, dropping it is not.
+    was wrong, and traffic captured with the right time would be skipped. Reading traffic twice is harmless.
     """
 
     def __init__(
@@ -420,11 +418,8 @@ class LocalRows:
     """Writes the super hosts of one site at the site itself, besides the sketches that are sent.
 
     The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory,
-    up to a limit, and are tried again with the next window. Files and senders have queues of their own and never fail
-    here. A window that a killed edge reads again gives the same rows, which a file takes once.
-
-    Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
-    rows of the first report stay, and the reopened window is counted.
+    up to a limit. A window that a killed edge reads again gives the same rows, which a file takes once. If late packets
+    reopen a window, the hub merges both sketches; here the rows of the first report stay.
     """
 
     def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:

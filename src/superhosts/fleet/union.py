@@ -28,8 +28,7 @@ class RefusedMemberError(SuperhostsError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
-        self.name = name
-        self.reason = reason
+        self.name, self.reason = name, reason
 
 
 @dataclass

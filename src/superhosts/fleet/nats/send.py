@@ -116,8 +116,7 @@ class NatsSender:
         options.check()
         self.site = check_site(site)
         self.counters = SendCounters()
-        self._options = options
-        self._say = say
+        self._options, self._say = options, say
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._progress: dict[str, _Progress] = {}
