@@ -19,7 +19,7 @@ from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.core.device import cuda_problem, gpus_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
 from superhosts.core.pairs import numbers_to_array, words_to_column
-from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
+from superhosts.detectors.cube.engine import CpuCube, make_on_gpu
 from superhosts.detectors.engines.base import AutoGpu, GpuTuning, Tuning, said
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import unite
@@ -389,31 +389,6 @@ def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
     assert second.copy().device == "cuda:0"
     second.clear()
     assert (second.exact, second.device) == (True, "cpu")
-
-
-@pytest.mark.slow
-@on_gpu
-@pytest.mark.filterwarnings("ignore:a cube has more")
-def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready(monkeypatch):
-    """As uint32, for which its kernels are on disk."""
-    kinds, move = set(), Stages._add_on_auto_gpu
-
-    def moved(stages, batches):
-        kinds.update(column.dtype for batch in batches for column in batch)
-        return move(stages, batches)
-
-    monkeypatch.setattr(Stages, "_add_on_auto_gpu", moved)
-    pairs = distinct_pairs(tiny().exact_pairs + 40)
-    hosts, peers = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    auto = Waiting()
-    cube = auto_cube(auto)
-    cube.update(hosts[:-30], peers[:-30])
-    assert (cube.exact, cube.device) == (False, "cpu")
-    auto.start()
-    cube.update(hosts[-40:], peers[-40:])
-    assert cube.device == "cuda:0"
-    assert kinds == {np.dtype(np.uint32)}
-    assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
 
 
 @on_gpu

@@ -13,7 +13,6 @@ from cubes import filled_oracle
 from superhosts import Cube, Geometry, Part, ThresholdWarning
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import Addresses
-from superhosts.detectors.cube.addressing import contender_marks, lowest_priority, priority_of
 from superhosts.detectors.cube.fill import SPAN
 from superhosts.detectors.cube.geometry import LINE_BITS
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
@@ -258,21 +257,3 @@ def test_an_array_of_more_bits_than_32_bit_addresses_reach(bits: int) -> None:
     hosts = np.arange(1, 9, dtype=dtype)
     cube.update(np.repeat(hosts, 1000), np.tile(np.arange(1000, dtype=np.uint32), len(hosts)))
     assert np.allclose(cube.estimate_many(hosts).peers, 1000, atol=10)
-
-
-@pytest.mark.parametrize("turned_lines", [0, 1])
-@pytest.mark.parametrize("share_bits", [0, 1, 3, 16])
-def test_the_marks_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:
-    geometry = Geometry(32, 0, 8, 14, 16, 3, share_bits, turned_lines=turned_lines)
-    rng = np.random.default_rng(share_bits)
-    random = rng.integers(0, 1 << 64, 500, dtype=np.uint64)
-    full = [(((1 << share_bits) - 1) << (48 - 16 * array + 16 - share_bits)) for array in range(4)]
-    tickets = [random, *(random | np.uint64(bits) for bits in full)]
-    for ticket in np.concatenate(tickets):
-        marks = int(contender_marks(ticket, share_bits))
-        assert marks & ~0x8000800080008000 == 0
-        for array in range(3 + turned_lines):
-            priority = priority_of.py_func(int(ticket), array, geometry)  # type: ignore[attr-defined]
-            competes = priority >= lowest_priority.py_func(share_bits)  # type: ignore[attr-defined]
-            marked = bool(marks >> (63 - 16 * array) & 1)
-            assert marked >= competes if share_bits == 16 else marked == competes

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from test_laws import content
 
 import superhosts as sh
 from superhosts.core.units import parse_size
@@ -44,13 +45,6 @@ def peers_of(hosts: list[Any], peers: list[Any]) -> dict[Any, int]:
     for host, peer in zip(hosts, peers, strict=True):
         seen[host].add(peer)
     return {host: len(found) for host, found in seen.items()}
-
-
-def content(detector: Detector) -> dict[str, bytes]:
-    arrays = detector.arrays()
-    if detector.name == "exact":
-        arrays["pairs"] = np.unique(arrays["pairs"], axis=0)
-    return {name: array.tobytes() for name, array in arrays.items()}
 
 
 def fed(name: str, keys: str, hosts: Any, peers: Any) -> Detector:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 
@@ -97,16 +96,6 @@ def test_a_file_holds_the_same_names() -> None:
     assert same(names, read)
     more = traffic(2000, 5000, seed=2)
     assert same(add(names, more), add(read, more))  # The largest rank that matters is known, too.
-
-
-def test_a_copy_is_independent() -> None:
-    names = add(empty(50), [("a", "b")])
-    for twin in (names.copy(), copy.deepcopy(names)):
-        add(twin, [("c", "d")])
-        assert set(listed(twin)) == {"a", "c"}
-    assert listed(names) == ["a"]
-    names.clear()
-    assert listed(names) == []
 
 
 def test_long_odd_and_empty_names() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_laws import content
 
 import superhosts as sh
 from superhosts.detectors.detector import Detector
@@ -64,10 +65,6 @@ INTEGERS: dict[str, Callable[[], Any]] = {
     "polars": lambda: polars(NUMBERS, "Int64"),
     "chunked": lambda: chunked(NUMBERS),
 }
-
-
-def content(detector: Detector) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in detector.arrays().items()}
 
 
 def fed(keys: str, *columns: Any, **names: Any) -> Detector:

@@ -42,8 +42,8 @@ def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> De
 def content(detector: Detector) -> dict[str, bytes]:
     """Return the whole state of a detector; the pairs of an exact one are sorted."""
     arrays = detector.arrays()
-    if detector.name == "exact":
-        arrays = {"pairs": np.unique(arrays["pairs"], axis=0)}
+    if detector.name == "exact" and len(arrays["pairs"]):
+        arrays["pairs"] = arrays["pairs"][np.lexsort(arrays["pairs"].T[::-1])]
     return {name: array.tobytes() for name, array in arrays.items()}
 
 

@@ -267,24 +267,6 @@ def test_sketches_that_take_each_other_in_meanwhile_both_have_all(tmp_path: Path
                 assert content(sketch.parts[part]) == content(whole.parts[part])
 
 
-def test_a_saved_sketch_is_of_one_moment_over_all_of_its_parts(tmp_path: Path) -> None:
-    """The writer adds every batch to both parts in one merge, so no file has more of one part than of the other."""
-    given = batches(30, 200)
-    sides = [sh.Part(4, "inner", way) for way in ("out", "in")]
-    sketch = bundle("a", [], *sides)
-
-    def write() -> None:
-        for columns in given:
-            sketch.merge(bundle("a", [columns], *sides))
-
-    def is_whole() -> bool:
-        sketch.save(tmp_path / "a.cube")
-        one, two = (content(detector) for _, detector in sh.load(tmp_path / "a.cube"))
-        return one == two
-
-    assert all(while_others_work([is_whole], [write]))
-
-
 def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
     made: list[Detector] = []
     asking = threading.Barrier(4)

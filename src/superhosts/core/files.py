@@ -27,10 +27,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
 
+HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
+SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
 CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # errors of file systems without fsync (network mounts)
 
 
@@ -327,6 +328,8 @@ def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> No
         return
     except OSError as error:
         raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
+    from superhosts.core.notices import WARNING, Notice  # Few programs set a file aside.
+
     say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
 
 

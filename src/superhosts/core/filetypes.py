@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
-HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
-SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
+from superhosts.core.files import SKETCH
+
 PCAPNG = b"\x0a\x0d\x0d\x0a"
 PCAP = (  # with microseconds, with nanoseconds, and modified; each in both byte orders
     b"\xa1\xb2\xc3\xd4",

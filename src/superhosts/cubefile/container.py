@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel
 from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
-from superhosts.core.files import output_errors, replaceable, replacing
-from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
+from superhosts.core.files import HEAD_BYTES, SKETCH, output_errors, replaceable, replacing
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError, VersionError
@@ -375,6 +374,8 @@ class CubeReader:
         head = self._read_at(0, HEAD_BYTES)
         start = head[: _START.size]
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
+            from superhosts.core.filetypes import not_a_sketch  # Most files are sketches.
+
             raise self._error(not_a_sketch(head))
         if len(start) < _START.size:
             raise self._error(f"truncated after {counted(len(start), 'byte')}", len(start))

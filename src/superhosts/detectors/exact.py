@@ -395,6 +395,7 @@ def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
 
 
 def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
+    """Sort new rows into the kept ones and drop repeats. Only new rows may be sorted in place."""
     new = [rows for rows in new if len(rows)]
     if not new:
         return kept
@@ -413,6 +414,7 @@ def hosts_of(rows: Rows, host_words: int) -> Rows:
 
 
 def count_peers(rows: Rows, host_words: int, xp: Any) -> Counts:
+    """Return the number of rows of each host. Rows must be sorted and distinct."""
     hosts = hosts_of(rows, host_words)
     begins = xp.flatnonzero(_changes(hosts, xp))
     return Counts(hosts[begins], xp.diff(begins, append=len(rows)))

@@ -365,6 +365,7 @@ def _is_better(table: NameTable, mine: int, other: NameTable, theirs: int) -> bo
 
 @compiled
 def absorb(table: NameTable, other: NameTable, numbers: NDArray[np.int64]) -> None:
+    """Add some names of another table, for which there is room."""
     for theirs in numbers:
         high, low = other.hashes[theirs, 0], other.hashes[theirs, 1]
         place = _place_of(high, low, table.hashes, table.slots)

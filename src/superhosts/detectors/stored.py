@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from superhosts.core.defaults import NAMES_SHARE
 from superhosts.core.fields import Check, FieldError, one_of, optional, record, refuse, whole
 from superhosts.core.hashing import DEFAULT_KEY
-from superhosts.core.keys import keys_at_hand
 from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part, Window
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import exact_size, format_size, parse_size
@@ -104,6 +103,8 @@ class Stored:
 
         Raise MergeError if the file was written with another key.
         """
+        from superhosts.core.keys import keys_at_hand  # Detectors that read no file need no keys of files.
+
         known = []
         for each in keys_at_hand(key):
             if self.keys <= {each.fingerprint}:
@@ -127,6 +128,7 @@ def check_memory(needed: int, limit: int, file: str) -> None:
 
 @contextmanager
 def header_errors(file: str) -> Iterator[None]:
+    """Convert errors from invalid content into a SketchFileError that names the file."""
     try:
         yield
     except (GpuMemoryError, MergeError, SketchFileError):

@@ -138,7 +138,7 @@ class FolderSource(Source):
             else:  # gone since the listing, and perhaps compressed: the next listing finds it
                 self._files.pop(file.name, None)
             return
-        if not tail.is_still(file):
+        if tail.inode != file.inode or tail.size() < file.size:  # not what the last listing found
             self._files.pop(file.name, None)
             reader.close()
             return
@@ -374,9 +374,6 @@ class _Tail(_Still):
         self.grew = source.now()  # when it last had more to read
         self.replaced = False  # by other content
         self._source = source
-
-    def is_still(self, file: _File) -> bool:
-        return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`, waiting for bytes; 0 when the file is finished."""

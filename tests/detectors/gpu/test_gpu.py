@@ -29,7 +29,6 @@ from superhosts.core.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.core.pairs import numbers_to_array
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
-from superhosts.detectors.cube.cuda import CudaCube
 from superhosts.detectors.engines.base import GpuTuning, TransferSizes, Tuning
 from superhosts.detectors.gpu import launch, transfer
 from superhosts.detectors.gpu.transfer import Lane
@@ -310,32 +309,6 @@ def test_threads_have_ended_when_a_batch_fails():
     assert not running
 
 
-def test_copying_threads_have_lanes_of_their_own():
-    made, busy, shared = [], set(), []
-    copying = threading.Barrier(4)
-
-    class Watched(Lane):
-        def __init__(self, gpu, part_bytes):
-            super().__init__(gpu, part_bytes)
-            made.append(self)
-
-        def transfer(self, *arguments):
-            shared.append(self in busy)
-            busy.add(self)
-            copying.wait(DEADLINE)  # All threads copy at the same time.
-            super().transfer(*arguments)
-            busy.remove(self)
-
-    column = np.arange(1000, dtype=np.uint32)
-    stage = transfer.Staging(0, 4, TransferSizes(piece=64, part_bytes=32), Watched)
-    seen: list[np.ndarray] = []
-    stage.send([(column, column)], lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
-    assert np.array_equal(np.concatenate(seen), column)
-    assert len(shared) == 16 * 4
-    assert not any(shared)
-    assert len(made) == 4
-
-
 def test_arrays_go_by_their_names():
     on_cpu, on_gpu = both()
     arrays = on_gpu.arrays()
@@ -413,25 +386,6 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # Each GPU has its own columns.
     several.clear()
     assert not several.bits.any()
-
-
-def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts():
-    class Interrupted(CudaCube):
-        def update(self, hosts, peers):
-            super().update(hosts, peers)
-            raise KeyboardInterrupt
-
-    class Several(Cube):
-        gpus = iter([CudaCube, Interrupted])
-
-        def _on_gpu(self, plan, gpu):
-            return next(self.gpus)(plan, gpu)
-
-    several = Several(geometry=TINY, device="cuda:0,0", threads=2)
-    feed(several, [(1, 2)], 32)
-    with pytest.raises(KeyboardInterrupt):
-        feed(several, [(3, 4)], 32)
-    assert_equal_to_oracle(several, [(1, 2), (3, 4)])
 
 
 # Many small arrays that restore 31 or 32 bits: zeros are counted quickly, and the search ends.

@@ -135,6 +135,7 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
 def _check_labels(
     winners: NDArray[np.uint8], priorities: NDArray[np.uint32], hosts: int, geometry: Geometry
 ) -> Numbers:
+    """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
         raise ArrayError("winners", f"has {counted(len(winners), 'host')}, must have {hosts:,}")
     if geometry.arrays < 8 and (winners >> geometry.arrays).any():

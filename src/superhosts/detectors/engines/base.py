@@ -135,6 +135,7 @@ class Engine(ABC):
 
     @property
     def host_memory(self) -> int:
+        """Bytes of a set of hosts stored in addition to the columns; 0 in most engines."""
         return 0
 
     @property
@@ -155,6 +156,7 @@ class Engine(ABC):
             self.update(hosts, peers)
 
     def is_compiled(self) -> bool:
+        """Return True if the kernels for updates and searches need not be compiled."""
         return True
 
     def compile(self) -> None:  # noqa: B027

@@ -334,6 +334,7 @@ class Bins:
         return {"cache": make_cache(self.threads, bits, width), "seen": make_cache(self.threads, SEEN_BITS, width)}
 
     def free(self, thread: int) -> int:
+        """Return the entries that a thread can take, since each bin may open one more chunk."""
         taken = self.pool.cursors[thread, self.bins] - thread * self.chunks
         return int(self.chunks - taken - self.bins) * CHUNK
 

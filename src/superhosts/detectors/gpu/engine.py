@@ -253,6 +253,7 @@ class CudaEngine(Engine):
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
     def _reserve_tiles(self, pairs: int) -> int:
+        """Allocate memory for sorted tiles and return the number of pairs that fit."""
         size = self.launch.threads * self.launch.items
         pairs = min(pairs, self._max_tiled)
         if self.tiles is None or len(self.tiles[0]) < pairs:

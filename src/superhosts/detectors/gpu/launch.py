@@ -128,6 +128,7 @@ class Kernel:
 
 @compiled
 def _anything(number: int) -> int:
+    """Do nothing: the machine code of kernels is kept in the folder of this function's."""
     return number
 
 

@@ -236,7 +236,7 @@ class Staging:
 
     def _start_copying(self, batches: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
-        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in batches]
+        contiguous: Any = [(np.ascontiguousarray(hosts), np.ascontiguousarray(peers)) for hosts, peers in batches]
         piece = Piece(contiguous, buffers, self._sizes.part_bytes, self._threads)
         threads = min(self._threads, piece.count)
         if threads == 1:
@@ -293,10 +293,6 @@ def pieces_of(batches: Batches, size: int) -> Iterator[list[Columns]]:
 
 def _kinds(columns: Columns) -> list[Any]:
     return [(column.dtype, column.shape[1:]) for column in columns]
-
-
-def _contiguous(column: Addresses) -> Addresses:
-    return column if column.flags.c_contiguous else column.copy()
 
 
 def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], count: int, process: Process) -> None:

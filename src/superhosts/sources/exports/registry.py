@@ -43,7 +43,7 @@ from superhosts.sources.exports.layout import (
     make_plan,
     option_plan,
 )
-from superhosts.sources.exports.netflow_walk import V5_PLAN, template_hash
+from superhosts.sources.exports.walks import V5_PLAN, template_hash
 
 ESTABLISHED = 64  # datagrams after which a stream is given up later than others
 MOST_SAMPLERS = 64  # of an exporter

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
+from superhosts.core.files import SKETCH
+from superhosts.core.filetypes import PCAP, PCAPNG
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.input import Opens
