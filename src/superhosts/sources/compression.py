@@ -196,7 +196,6 @@ class Zstd:
         return length
 
     def _check(self, data: memoryview) -> Unpacked:
-        """Compare the checksum of a frame."""
         if len(data) < 4:
             return _NEEDS_MORE
         try:
@@ -212,8 +211,6 @@ def _reason(error: zstandard.ZstdError) -> str:
 
 
 class Xz:
-    """Streams of blocks of LZMA2 chunks."""
-
     wrong_checksums = 0  # wrong checksums of xz are damage
 
     def __init__(self) -> None:
@@ -387,8 +384,6 @@ class ChunksAhead:
 
 
 class CompressedStream:
-    """The decompressed bytes of an input."""
-
     def __init__(self, plain: PlainStream, compression: str, alone_after: int) -> None:
         self.compression = compression
         self.ended_early = ""
@@ -421,7 +416,6 @@ class CompressedStream:
         self._output = np.frombuffer(data + self._output.tobytes(), np.uint8)
 
     def _take(self) -> bool:
-        """Take the next chunk; False if it has no output."""
         if self._ahead is None and self._unpacked >= self._alone_after and not self._plain.live:
             self._ahead = ChunksAhead(self._chunks, self._plain.name)
             self._chunks = iter(self._ahead)

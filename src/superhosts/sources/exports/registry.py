@@ -146,7 +146,6 @@ class Registry:
         return True
 
     def withdraw(self, stream: int, template: Template) -> None:
-        """Forget a template, or all of a kind if it has the number of a set."""
         every = template.number < 256
         for key in [key for key in self.templates if key[0] == stream and (every or key[1] == template.number)]:
             if not every or self.templates[key].kind == template.number:
