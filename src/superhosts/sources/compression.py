@@ -53,8 +53,7 @@ MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
 
 _FIRST_PIECE, _LARGEST_PIECE = 1024, 256 * 1024  # of gzip data: small at first, as a member may be tiny
 _ZSTD_MAGIC, _ZSTD_BLOCK, _ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 128 * 1024, 18
-_XZ_PIECE = 512  # bytes of input, and bytes of output, of one call; half of that would be 5 % slower
-_XZ_STEP = 8192
+_XZ_PIECE, _XZ_STEP = 1024, 8192  # bytes of input and of output of one call; half of that would be 5 % slower
 _XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
 
 Unpacked = tuple[int, bytes]
