@@ -13,9 +13,11 @@ from typing import Any
 
 import nats
 import nats.errors
+import nats.js.errors
 import numpy as np
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from nats.js.api import StreamConfig, StreamInfo, StreamState
 
 from fleets import window
@@ -29,9 +31,12 @@ from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions, Timing
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NO_ROOM
 from superhosts.fleet.spool import Spool
 
 MIB = 1 << 20
+NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
+ANSWER = 10.0  # seconds after which `queued` asks again
 
 
 # Attempts follow each other quickly, and a slow answer does not count as a link that does not work.
@@ -105,6 +110,57 @@ def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitabl
         except (ConnectionResetError, nats.errors.UnexpectedEOF):
             if connected:  # Otherwise the server was reloading its configuration.
                 raise
+
+
+def as_site(broker: Broker, site: str) -> NatsOptions:
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
+
+
+def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
+    say = (said if said is not None else []).append
+    defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
+    return NatsReceiver(broker.options, say, **{**defaults, **options})
+
+
+def queued(broker: Broker) -> dict[str, int]:
+    """The pieces that wait in the queue, by subject."""
+
+    async def work(client: Client, errors: list[str]) -> dict[str, int]:
+        info = await client.jetstream(timeout=ANSWER).stream_info("superhosts", subjects_filter=">")
+        return dict(info.state.subjects or {})
+
+    for _ in range(int(DEADLINE / ANSWER)):
+        try:
+            found: dict[str, int] = as_client(broker.options, work)
+        except nats.js.errors.ServiceUnavailableError:  # for a moment, while the server reads its new configuration
+            return {"unknown": -1}
+        except nats.errors.TimeoutError:  # it may also drop a question then
+            continue
+        return found
+    raise AssertionError("the server does not answer")
+
+
+def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
+    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
+
+    async def work(client: Client, errors: list[str]) -> None:
+        js = client.jetstream(timeout=DEADLINE)
+        for place, (chunk, data) in enumerate(chunks):
+            while not await try_to_send(js, data, chunk.headers(f"{attempt}-{place}")):
+                await asyncio.sleep(0.02)
+
+    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
+        try:
+            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
+        except nats.js.errors.ServiceUnavailableError as error:
+            if error.err_code not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    options = as_site(broker, site)
+    is_enrolled = options.nkey is not None and options.nkey.exists()
+    as_client(options if is_enrolled else broker.options, work, f"_INBOX.{site}")
 
 
 async def settle(client: Client) -> None:

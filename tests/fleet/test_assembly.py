@@ -20,11 +20,9 @@ from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_L
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
-from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
 ALL = frozenset({"ams", "fra"})
-STEP = 16_384  # bytes of a piece
 
 
 class Held:
@@ -224,29 +222,6 @@ def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause
     with system_call("pwrite", fill_disk):
         answers = take_often(arrival, 3)
     assert answers == [b'-NAK {"delay": 7000000000}'] * 3
-
-
-@pytest.mark.slow
-def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arrival: Arrival) -> None:
-    sites = [f"site{number:03d}" for number in range(300)]
-    arrival.admitted = frozenset(sites)
-    paths = {site: noise(tmp_path / "made", site, 0, 100_000) for site in sites}
-    total = sum(path.stat().st_size for path in paths.values())
-
-    async def main() -> None:
-        arrival.begin()
-        for number in range(-(-total // len(sites) // STEP)):
-            for site, path in paths.items():
-                with path.open("rb") as file:
-                    file.seek(number * STEP)
-                    data = file.read(STEP)
-                await arrival.take((Chunk(path.name, number, STEP, path.stat().st_size), data), site)
-        await arrival.receiver.assembler.jobs.finish()
-
-    with little_memory(total // 6):
-        asyncio.run(main())
-    assert arrival.intake.names() == {path.name for path in paths.values()}
-    arrival.check_empty()
 
 
 MANY = 5000  # a float cannot hold 2 to this power

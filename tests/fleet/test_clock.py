@@ -98,6 +98,7 @@ def lose_state(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["--sites", "sites of the windows"])
 @pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
 def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, clock: Time, named: bool, lost: bool):

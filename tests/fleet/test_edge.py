@@ -93,6 +93,7 @@ def spooled(folder: Path) -> list[Any]:
     return [content(sh.load(path)) for path in sorted(folder.glob("*.cube"))]
 
 
+@pytest.mark.slow
 def test_an_edge_on_a_gpu_spools_the_bits_of_the_cpu(tmp_path: Path):
     settings = Settings(memory="64KiB", site="ams", inner=["10.0.0.0/8"], device="cpu", threads=1)
     make_edge(tmp_path / "cpu", [], Packets(2), settings).run()

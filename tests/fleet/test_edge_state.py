@@ -15,10 +15,8 @@ import superhosts as sh
 from fleets import SETTINGS, make_sketch, window
 from processes import DEADLINE, ending, make_hub_on_files, sites_traffic, write_captures
 from processes import make_edge as make_node
-from superhosts.core.files import hold_folder
-from superhosts.errors import OutputError
 from superhosts.fleet.edge import Edge, Position
-from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.link import REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import RunOptions, Scan
 from traffic import content
@@ -102,18 +100,6 @@ def test_what_is_no_file_does_not_stay_among_the_sketches(
 
 
 @pytest.mark.parametrize("make", ODD)
-@pytest.mark.parametrize("verdict", [MERGED, REFUSED, RESEND])
-def test_a_receipt_for_what_is_no_file_changes_nothing(
-    tmp_path: Path, said: list[str], make: Callable[[Path], None], verdict: str
-):
-    spool = make_spool(tmp_path, said)
-    make(tmp_path / SKETCH)
-    spool.settle(Receipt(SKETCH, verdict))
-    assert os.path.lexists(tmp_path / SKETCH)
-    assert spool.counters.delivered == spool.counters.refused == spool.counters.damaged == 0
-
-
-@pytest.mark.parametrize("make", ODD)
 @pytest.mark.parametrize("name", ["position.json", "open.json", "status.json", ".fresh.tmp", "refused", "damaged"])
 def test_the_edges_own_names_are_free_at_the_start(
     tmp_path: Path, said: list[str], truth: dict[str, Any], make: Callable[[Path], None], name: str
@@ -131,13 +117,6 @@ def test_the_edges_own_names_are_free_at_the_start(
     again = make_edge(tmp_path, said)
     again.run()
     assert again.counters.windows == 0
-
-
-@pytest.mark.parametrize("make", ODD[:1])
-def test_a_lock_that_is_no_file_is_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None]):
-    make(tmp_path / ".lock")
-    with pytest.raises(OutputError, match=r"\.lock"):
-        hold_folder(tmp_path)
 
 
 @pytest.mark.parametrize("make", ODD)

@@ -29,22 +29,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
-from nats.js.errors import ServiceUnavailableError
 
 from brokers import (
     MIB,
+    NEVER,
     QUICK,
     Heard,
     KeepingIntake,
     accepts,
     as_client,
+    as_site,
     eventually,
     make_broker,
+    make_receiver,
     make_spool,
     message,
     noise,
     pieces,
+    publish,
+    queued,
     receiving,
     running,
     settle,
@@ -62,9 +65,8 @@ from superhosts.fleet.nats.credentials import NatsOptions, public_key
 from superhosts.fleet.nats.enrolment import enroll, unenroll
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.nats.send import NO_ROOM, NatsSender
+from superhosts.fleet.nats.send import NatsSender
 
-NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
 
 
@@ -82,61 +84,9 @@ def intake(tmp_path: Path) -> KeepingIntake:
     return KeepingIntake(tmp_path / "hub")
 
 
-def key_of(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
-
-
-def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
-    say = (said if said is not None else []).append
-    defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
-    return NatsReceiver(broker.options, say, **{**defaults, **options})
-
-
-ANSWER = 10.0  # seconds after which `queued` asks again
-
-
-def queued(broker: Broker) -> dict[str, int]:
-    """The pieces that wait in the queue, by subject."""
-
-    async def work(client: Client, errors: list[str]) -> dict[str, int]:
-        info = await client.jetstream(timeout=ANSWER).stream_info("superhosts", subjects_filter=">")
-        return dict(info.state.subjects or {})
-
-    for _ in range(int(DEADLINE / ANSWER)):
-        try:
-            found: dict[str, int] = as_client(broker.options, work)
-        except ServiceUnavailableError:  # for a moment, while the server reads its new configuration
-            return {"unknown": -1}
-        except nats.errors.TimeoutError:  # it may also drop a question then
-            continue
-        return found
-    raise AssertionError("the server does not answer")
-
-
 def one_piece(path: Path) -> tuple[dict[str, str], bytes]:
     data = path.read_bytes()
     return Chunk(path.name, 0, len(data), len(data)).headers("0"), data
-
-
-def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> None:
-    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
-
-    async def work(client: Client, errors: list[str]) -> None:
-        js = client.jetstream(timeout=DEADLINE)
-        for place, (chunk, data) in enumerate(chunks):
-            while not await try_to_send(js, data, chunk.headers(str(place))):
-                await asyncio.sleep(0.02)
-
-    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
-        try:
-            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
-        except nats.js.errors.ServiceUnavailableError as error:
-            if error.err_code not in NO_ROOM:
-                raise
-            return False
-        return True
-
-    as_client(key_of(broker, site), work, f"_INBOX.{site}")
 
 
 def deliver(broker: Broker, site: str, path: Path) -> None:
@@ -219,12 +169,12 @@ def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broke
         for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
             await client.subscribe(subject, cb=seen)
         await settle(client)
-        await asyncio.to_thread(as_client, key_of(broker, "ams"), attack, "_INBOX.ams")
+        await asyncio.to_thread(as_client, as_site(broker, "ams"), attack, "_INBOX.ams")
         await asyncio.to_thread(eventually, lambda: receiver.counters.chunks == len(targets))
         await settle(client)
 
     with receiving(receiver, intake):
-        as_client(key_of(broker, "fra"), watch, "_INBOX.fra")
+        as_client(as_site(broker, "fra"), watch, "_INBOX.fra")
         assert heard == []
         assert queued(broker) == {CHUNK: len(targets)}  # nothing purged, nothing deleted, nothing in fra's name
         intake.gate.set()
@@ -280,7 +230,7 @@ def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broke
     with receiving(receiver, intake):
         pass
     deliver(broker, "fra", path)
-    as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+    as_client(as_site(broker, "ams"), attack, "_INBOX.ams")
     assert queued(broker) == {"superhosts.from.fra.chunk": 1}
     with running(receiver.run, intake):
         eventually(lambda: intake.names() == {path.name})
@@ -443,9 +393,9 @@ def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Br
         return (await client.request("superhosts.from.fra.ask", question, timeout=DEADLINE)).data
 
     with receiving(receiver, watched):
-        as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+        as_client(as_site(broker, "ams"), attack, "_INBOX.ams")
         assert waiting.wait(DEADLINE)
-        assert b"not here" in as_client(key_of(broker, "fra"), ask, "_INBOX.fra")
+        assert b"not here" in as_client(as_site(broker, "fra"), ask, "_INBOX.fra")
         gate.set()
     assert receiver.counters.unanswered + receiver.counters.questions == 501
     assert receiver.counters.unanswered > 400

@@ -79,6 +79,7 @@ def test_a_header_of_more_than_a_mebibyte_is_refused_before_it_is_read(tmp_path:
     assert node.arrive(path, "ams").verdict == MERGED
 
 
+@pytest.mark.slow
 def test_sketches_of_ipv4_prefixes_are_merged_by_a_hub_of_such_prefixes_alone(tmp_path: Path) -> None:
     by_prefix = replace(SETTINGS, ipv4_prefix=24)
     node = Node(tmp_path / "a", kind=by_prefix, sites=("ams",))

@@ -21,16 +21,21 @@ from nats.aio.client import Client
 
 from brokers import (
     MIB,
+    NEVER,
     QUICK,
     ClosingServer,
     KeepingIntake,
     accepts,
     as_client,
+    as_site,
     eventually,
     make_broker,
+    make_receiver,
     make_spool,
     noise,
     pieces,
+    publish,
+    queued,
     receiving,
     running,
     server_pid,
@@ -45,13 +50,12 @@ from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker, Tls
 from superhosts.fleet.nats.credentials import NatsOptions, make_key
 from superhosts.fleet.nats.enrolment import enroll
-from superhosts.fleet.nats.messages import Chunk, decode_names, decode_receipts, encode_receipts
+from superhosts.fleet.nats.messages import decode_names, decode_receipts, encode_receipts
 from superhosts.fleet.nats.receive import Identity, NatsReceiver, own_identity
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
-NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
 
 
 @pytest.fixture
@@ -63,11 +67,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture
 def intake(tmp_path: Path) -> KeepingIntake:
     return KeepingIntake(tmp_path / "hub")
-
-
-def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
-    say = (said if said is not None else []).append
-    return NatsReceiver(broker.options, say, **{"cap": broker.cap, "ack_wait": NEVER, **options})
 
 
 def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
@@ -83,31 +82,6 @@ def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
 
 def contents(intake: KeepingIntake) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in intake.kept.iterdir()}
-
-
-def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
-    async def work(client: Client, errors: list[str]) -> None:
-        for place, (chunk, data) in enumerate(chunks):
-            headers = chunk.headers(f"{attempt}-{place}")
-            while True:
-                try:
-                    await client.jetstream(timeout=DEADLINE).publish(
-                        f"superhosts.from.{site}.chunk", data, headers=headers
-                    )
-                    break
-                except nats.js.errors.ServiceUnavailableError as error:
-                    if error.err_code not in send.NO_ROOM:
-                        raise
-                    await asyncio.sleep(0.01)  # the hub has to acknowledge others first: an edge waits, too
-
-    as_client(broker.options, work)
-
-
-def queued(broker: Broker) -> int:
-    async def work(client: Client, errors: list[str]) -> int:
-        return int((await client.jetstream(timeout=DEADLINE).stream_info("superhosts")).state.messages)
-
-    return int(as_client(broker.options, work))
 
 
 def listen(broker: Broker, site: str, during: Callable[[], None], count: int) -> list[Receipt]:
@@ -156,7 +130,7 @@ def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: B
     assert contents(intake) == sent
     assert sorted(intake.calls) == sorted((name, name.split("-")[2]) for name in sent)
     assert list(intake.folder.iterdir()) == []
-    eventually(lambda: queued(broker) == 0)
+    eventually(lambda: queued(broker) == {})
     assert [senders[site].counters.sketches for site in spools] == [4, 12]
     assert [senders[site].counters.receipts for site in spools] == [4, 12]
     assert [spool.counters.delivered for spool in spools.values()] == [4, 12]
@@ -181,11 +155,11 @@ def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: K
         receipts = listen(
             broker,
             "ams",
-            lambda: send_by_hand(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
+            lambda: publish(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
             2,
         )
-        again = listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks, "1"), 1)  # after the receipt
-        eventually(lambda: queued(broker) == 0)
+        again = listen(broker, "ams", lambda: publish(broker, "ams", chunks, "1"), 1)  # after the receipt
+        eventually(lambda: queued(broker) == {})
     assert sorted(receipts) == sorted(Receipt(path.name, "merged") for path in (first, second))
     assert again == [Receipt(first.name, "merged")]
     assert contents(intake) == {path.name: path.read_bytes() for path in (first, second)}
@@ -278,17 +252,17 @@ def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, int
     chunks = pieces(path, CHUNK)
     receiver = make_receiver(broker)
     with receiving(receiver, intake):
-        send_by_hand(broker, "ams", chunks[:2])
+        publish(broker, "ams", chunks[:2])
         eventually(lambda: receiver.counters.chunks == 2)
     assert [left.name for left in intake.folder.iterdir()] == [f"{path.name}.part"]
-    assert queued(broker) == 2  # not acknowledged before the sketch is handed in
+    assert sum(queued(broker).values()) == 2  # not acknowledged before the sketch is handed in
     again = make_receiver(broker)
     with running(again.run, intake):
         eventually(lambda: again.counters.chunks == 2)  # at once, not after ack_wait
-        assert listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks[2:], "1"), 1) == [
+        assert listen(broker, "ams", lambda: publish(broker, "ams", chunks[2:], "1"), 1) == [
             Receipt(path.name, "merged")
         ]
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert contents(intake) == {path.name: path.read_bytes()}
 
 
@@ -365,7 +339,7 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
         told: dict[str, int] = {}
         found = await client.subscribe("$JS.ACK.>")
         await settle(client)
-        await asyncio.to_thread(send_by_hand, broker, "ams", pieces(path, 8000))
+        await asyncio.to_thread(publish, broker, "ams", pieces(path, 8000))
         while len(told) < 3 or min(told.values()) < 8:
             message = await found.next_msg(DEADLINE)
             place = message.subject.split(".")[5]  # in the stream
@@ -375,7 +349,7 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
     with receiving(receiver, intake):
         as_client(broker.options, until_told)
         intake.gate.set()
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert len(intake.calls) == 1
 
 
@@ -405,7 +379,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
         receiver = make_receiver(broker)
         with receiving(receiver, intake):
             pass
-        send_by_hand(broker, "ams", pieces(path, CHUNK)[:14])
+        publish(broker, "ams", pieces(path, CHUNK)[:14])
     with make_broker(tmp_path / "broker", [], cap=cap) as broker:
         receiver, ready = make_receiver(broker, said), list[int]()
 
@@ -414,7 +388,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
 
         with running(lambda intake, stop: receiver.run(intake, stop, lambda: ready.append(1)), intake):
             eventually(lambda: receiver.counters.chunks >= 14 or said)
-            send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
+            publish(broker, "ams", pieces(path, CHUNK)[14:])
             eventually(lambda: intake.names() == {path.name})
         assert as_client(broker.options, size) == cap
     assert ready == [1]
@@ -446,11 +420,11 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
         receiver = make_receiver(broker)
         with receiving(receiver, intake):
             for half in cut:  # the first halves of all are more than the server has room for
-                send_by_hand(broker, "ams", half[:1])
-                eventually(lambda: queued(broker) <= 4)
+                publish(broker, "ams", half[:1])
+                eventually(lambda: sum(queued(broker).values()) <= 4)
             for half in cut:
-                send_by_hand(broker, "ams", half[1:])
-                eventually(lambda: queued(broker) <= 4)
+                publish(broker, "ams", half[1:])
+                eventually(lambda: sum(queued(broker).values()) <= 4)
             eventually(lambda: len(intake.names()) == 10)
         assert contents(intake) == {path.name: path.read_bytes() for path in paths}
 
@@ -461,11 +435,11 @@ def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Bro
     clock = FakeTime()
     receiver = make_receiver(broker, clock=clock.source.steady, patience=Patience(abandon=3600.0))
     with receiving(receiver, intake):
-        send_by_hand(broker, "ams", pieces(path, 8000)[:2])
+        publish(broker, "ams", pieces(path, 8000)[:2])
         eventually(lambda: [each.missing for each in list(receiver.assembler.assemblies.values())] == [1])
         clock.now += 3601.0
         eventually(lambda: receiver.counters.abandoned == 1)
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert list(intake.folder.iterdir()) == []
 
 
@@ -478,7 +452,7 @@ def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
     receiver = make_receiver(broker, heard, largest=20_000)
     with running(receiver.run, intake), running(make_sender(broker, "ams").run, spool):
         eventually(lambda: not spool.waiting())
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert intake.calls == [(small.name, "ams")]
     assert [path.name for path in (spool.folder / "refused").glob("*.cube")] == [large.name]
     assert receiver.counters.refused == 1
@@ -556,10 +530,6 @@ def guarded(tmp_path: Path) -> Iterator[Broker]:
         enroll(tmp_path / "broker", site)
     with make_broker(tmp_path / "broker", []) as started:
         yield started
-
-
-def as_site(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
 
 
 def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:

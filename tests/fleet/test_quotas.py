@@ -11,7 +11,18 @@ from threading import Event
 import pytest
 from nats.aio.client import Client
 
-from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, receiving, running
+from brokers import (
+    QUICK,
+    KeepingIntake,
+    as_client,
+    as_site,
+    eventually,
+    make_broker,
+    make_spool,
+    noise,
+    receiving,
+    running,
+)
 from commands import process
 from fleets import make_sketch, write_parcel
 from hubs import FakeTime, Node
@@ -80,10 +91,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         enroll(tmp_path / "broker", site)
     with make_broker(tmp_path / "broker", []) as started:
         yield started
-
-
-def as_site(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
 
 
 def sites_of(intake: KeepingIntake) -> list[str]:

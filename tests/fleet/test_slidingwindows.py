@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -22,7 +21,6 @@ from hubs import FakeTime, Node
 from processes import INNER, SITES, sites_traffic, write_captures
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
@@ -30,7 +28,7 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, Issue
+from superhosts.fleet.store import UNION
 from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
@@ -133,27 +131,6 @@ def test_a_pane_that_fails_halfway_changes_no_window(tmp_path: Path, monkeypatch
     assert [line for line in node.said if "NOT REPORTED" in line and "TypeError: no number" in line]
 
 
-def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
-    """It was in progress when the hub was killed; since then its rows were damaged, and its panes are gone."""
-    node = make_node(tmp_path)
-    send(node, 0)
-    node.hub.step()
-    sliding: Any = node.hub._sliding
-    number = GRID.number_of_window(window_name(window(0))) + 100
-    name, folder = window_name(GRID.window(number)), tmp_path / "state" / "sliding"
-    sliding._change(name, issuing=Issue(1))
-    (folder / f"{name}.jsonl").write_text("{")
-    again = make_node(tmp_path)
-    sliding = again.hub._sliding
-    sliding._examine(number, ())
-    assert name in sliding
-    again.hub.step()
-    assert again.reports == []
-    assert name not in sliding
-    assert again.hub.status()["stuck"] == {}
-    assert json.loads((folder / f"{name}.json").read_text())["issuing"] is None
-
-
 @pytest.mark.slow
 def test_the_sites_of_a_row_are_those_of_all_panes_of_its_window(tmp_path: Path):
     node = make_node(tmp_path)
@@ -222,20 +199,6 @@ def test_a_late_sketch_revises_the_windows_of_its_pane_once_each(tmp_path: Path)
     node.hub.step()
     assert len(node.reports) == COUNT + PANES
     assert node.hub.counters.revisions == PANES
-
-
-@pytest.mark.slow
-def test_late_sketches_that_wait_together_revise_a_window_once(tmp_path: Path):
-    node = make_node(tmp_path, grace=0.0)
-    for number in range(COUNT):
-        send(node, number, SITES[:2])
-    node.hub.step()
-    assert len(node.reports) == COUNT
-    for number in range(COUNT):
-        send(node, number, SITES[2:])
-    node.hub.step()
-    assert [report.revision for report in node.reports] == [1] * COUNT + [2] * COUNT
-    assert last(node.reports) == truth()
 
 
 def test_a_window_waits_for_its_panes_no_longer_than_the_grace_period(tmp_path: Path):

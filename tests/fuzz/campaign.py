@@ -12,13 +12,13 @@ import ctypes
 import faulthandler
 import gc
 import hashlib
-import json
 import marshal
 import os
 import resource
+import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
 COMPILING = 20  # cases after which everything should be compiled
 SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
-CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
+LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
+TITLE = f"{'target':14} {'executions':>11} {'per second':>11} {'grown':>9}  failures"
+CURRENT, STACKS = "current", "stacks"
+FOUND = 9  # status of a campaign with failures; one that hangs ends with 1
 
 
 @dataclass
@@ -45,14 +48,6 @@ class Failure:
     @property
     def name(self) -> str:
         return hashlib.blake2b(self.case, digest_size=4).hexdigest()
-
-
-@dataclass
-class Outcome:
-    executions: int = 0
-    seconds: float = 0.0
-    grown: int = 0  # bytes by which memory grew after the warm-up
-    failures: dict[str, str] = field(default_factory=dict)  # file → what went wrong, in one line
 
 
 class Guard(event.Listener):
@@ -93,7 +88,7 @@ class Campaign:
 
     def __init__(self, target: Target, guard: Guard | None = None) -> None:
         self.target = target
-        self.executions = 0
+        self.executions, self.began = 0, time.monotonic()
         self.failures: dict[tuple[str, ...], Failure] = {}
         self._guard = guard
 
@@ -124,24 +119,24 @@ class Campaign:
             if not self.failures:  # of hypothesis itself, or of a strategy
                 raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
 
-    def run_for(self, seconds: float, number: int) -> Outcome:
+    def run_for(self, seconds: float, number: int) -> int:
+        """Run rounds until the time is over. Return the bytes by which memory grew after the warm-up."""
         self.run_round(number, COMPILING)
-        self.executions, began, spent, warm = 0, time.monotonic(), 0.0, 0
+        self.executions, self.began, spent, warm = 0, time.monotonic(), 0.0, 0
         while spent < seconds:
             number += 1
             rate = self.executions / spent if spent else 0.0
             self.run_round(number, int(min(max(rate * SHORT, 20), ROUND)))
-            spent = time.monotonic() - began
+            spent = time.monotonic() - self.began
             if not warm and spent > WARM_UP * seconds:
                 warm = _memory()
-        return Outcome(self.executions, spent, max(0, _memory() - warm))
+        return max(0, _memory() - warm)
 
-    def run_cases(self, cases: int, number: int) -> Outcome:
-        began = time.monotonic()
+    def run_cases(self, cases: int, number: int) -> int:
         for left in range(cases, 0, -ROUND):
             self.run_round(number, min(left, ROUND))
             number += 1
-        return Outcome(self.executions, time.monotonic() - began)
+        return 0
 
 
 def _kind_of(error: BaseException) -> tuple[str, ...]:
@@ -183,13 +178,18 @@ def main() -> None:
 
     campaign, number = Campaign(load(options.target), guard), options.seed * 1_000
     if options.cases:
-        outcome = campaign.run_cases(options.cases, number)
+        grown = campaign.run_cases(options.cases, number)
     else:
-        outcome = campaign.run_for(options.seconds, number)
+        grown = campaign.run_for(options.seconds, number)
+    rate = campaign.executions / (time.monotonic() - campaign.began)
+    problems = [f"memory grew by {grown >> 20} MiB after the warm-up"] if grown > LEAK else []
     for failure in campaign.failures.values():
         path = save(options.target, failure, options.failures)
-        outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
-    (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
+        problems.append(f"{path}: {failure.text.strip().splitlines()[-1][:200]}")
+    size = f"{grown / 2**20:.1f} MiB"
+    print(f"{options.target:14} {campaign.executions:11,} {rate:11.0f} {size:>9}  {len(problems)}")
+    print("".join(f"  {problem}\n" for problem in problems), end="")
+    sys.exit(FOUND if problems else 0)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,6 @@ def test_long_labels_are_cut(tmp_path: Path) -> None:
 
 
 def geo(tmp_path: Path, records: dict[str, dict[str, object]], *, version: int = 6) -> Path:
-    """Write a file in MaxMind's format."""
     writer = MMDBWriter(version, ipv4_compatible=version == 6)
     for prefix, record in records.items():
         writer.insert_network(IPSet([prefix]), record)

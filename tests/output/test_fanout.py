@@ -77,7 +77,6 @@ def test_a_run_that_fails_abandons_its_results(error: type[BaseException] | None
 
 @contextmanager
 def reader_gone() -> Iterator[None]:
-    """Make standard output a pipe without a reader."""
     read, write = os.pipe()
     os.close(read)
     out = os.fdopen(write, "w")

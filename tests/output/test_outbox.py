@@ -22,7 +22,6 @@ _opened: list[module.Outbox] = []
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
-    """Close all queues at the end of a test."""
     yield
     while _opened:
         _opened.pop().close()

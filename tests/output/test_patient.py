@@ -29,7 +29,6 @@ _opened: list[PatientFile] = []
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
-    """Close all files at the end of a test."""
     yield
     while _opened:
         _opened.pop().abandon()
@@ -74,8 +73,6 @@ class Disk:
 
 
 class Memory(Destination):
-    """A destination that always works."""
-
     def __init__(self) -> None:
         super().__init__("memory", ENDLESS)
         self.hosts: list[str] = []

@@ -35,8 +35,6 @@ SATURATED = row(peers=None, low=4043, high=None)
 
 
 class Screen:
-    """What a person sees: a pipe, or a terminal of some width."""
-
     def __init__(self, width: int | None = None, **run: Any) -> None:
         self._stream = io.StringIO()
         console: Console = OutputConsole(self._stream)

@@ -48,13 +48,9 @@ class Archive:
     def __init__(
         self, folder: Path, *, keep: float, site: str, with_sites: bool, key: bytes | str | None, say: Say
     ) -> None:
-        self.folder = folder
-        self.keep = keep
-        self.with_sites = with_sites
+        self.folder, self.keep, self.with_sites = folder, keep, with_sites
+        self._site, self._key, self._say = site, key, say
         self.quarantine = Quarantine(say)
-        self._site = site
-        self._key = key
-        self._say = say
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         try:
             make_folder(folder)

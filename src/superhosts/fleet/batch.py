@@ -1,18 +1,14 @@
 """Process many captures on a Dask cluster: fold captures into sketches, merge these window by window, query the unions.
 
-The client (`Batch`) plans the tasks, and workers run them (`run_task`). The merges of a window form a tree. Tasks
-exchange data through files in the work folder, which all workers share; only names and small numbers pass through the
-cluster. A result is named by a digest of its files and of the settings that affect it, so a restarted client finds
-finished results and continues with the rest. It is written in a private folder and renamed, and its record (a small
-.json file with its own checksum) comes last. So a task may be killed, repeated, or run twice at the same time, and a
-record always refers to a complete result. Captures are grouped into tasks by size. That size is stored in the work
-folder, so the tasks remain the same if the cluster later has more or fewer workers.
+The client (`Batch`) plans the tasks, and workers run them (`run_task`). Tasks exchange data through files in the work
+folder, which all workers share. A result is named by a digest of its files and of the settings that affect it, so a
+restarted client finds finished results. It is written in a private folder and renamed, and its record (a small .json
+file with its own checksum) comes last. So a task may be killed, repeated, or run twice at the same time. Captures are
+grouped into tasks by a size that the work folder stores: the tasks stay the same with more or fewer workers.
 
-Folding is exact: a worker saves a sketch of its share of each window, and the union of these is the sketch of the whole
-window. A packet that arrives after its window has closed re-opens the window here, so that the union contains every
-packet that one scan over all captures would count. Such a scan drops late packets, so a batch may count more than a
-scan, never less. One decision is made separately in each task: which times are strays, years away from all others. A
-single scan would compare them with more captures.
+Folding is exact: the union of the workers' sketches is the sketch of the whole window. A packet that arrives after its
+window has closed re-opens the window here. One scan over all captures drops late packets, so a batch may count more
+than a scan, never less. Each task decides by itself which times are strays, years away from all others.
 """
 
 from __future__ import annotations
@@ -64,8 +60,6 @@ MOST_FILES = 256  # files of one task: overlapping files are read concurrently, 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: what to do with which files, and the digest that names the result."""
-
     kind: str  # "fold", "merge" or "restore"
     digest: str
     names: Sequence[str]  # captures, or sketches in the folder
@@ -286,15 +280,10 @@ class Batch:
         """Prepare a run. `execute` runs a task on a worker, which knows how many threads each worker may use."""
         self.counters = Counters()
         self.tasks = self.reused = 0  # number of all tasks so far, and of those whose results already existed
-        self._client = client
-        self._captures = captures
+        self._client, self._captures, self._folder = client, captures, folder.absolute()
         self._settings = settings  # as `prepare` returns them
-        self._folder = folder.absolute()
-        self._task_size = task_size
-        self._tables = tables
-        self._on_error = on_error
-        self._on_progress = on_progress
-        self._execute = execute
+        self._task_size, self._tables, self._execute = task_size, tables, execute
+        self._on_error, self._on_progress = on_error, on_progress
         self._run = uuid.uuid4().hex[:8]  # distinguishes the tasks of this client from those of other clients
         self._made: set[str] = set()  # digests of this run's results
         self._done = 0
@@ -367,7 +356,6 @@ class Batch:
         return size
 
     def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
-        """Merge the files of each window until one is left."""
         while any(len(names) > 1 for names in pieces.values()):
             targets: dict[str, tuple[int, int]] = {}  # by digest: the window, and the position among its files
             tasks = []
@@ -386,7 +374,6 @@ class Batch:
         return {window: name for window, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:
-        """Query the unions, and yield the windows in order of time."""
         query = [self._settings.threshold, self._settings.top]
         files = [unions[window] for window in sorted(unions)]
         tasks = [self._make_task("restore", [file], file, self._folding, query) for file in files]

@@ -123,7 +123,6 @@ class Edge:
         self.on_wait: Callable[[], None] = lambda: None  # called while the main loop waits for the disk
 
     def run(self) -> None:
-        """Spool every window until the input ends or the edge is stopped."""
         self.counters.interrupted += self._note.tell_lost()
         writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
@@ -153,7 +152,7 @@ class Edge:
     def on_progress(self) -> None:
         """Record which window a crash would lose, if the input cannot be read again."""
         if not self._replays:
-            unwritten = self._writer.unwritten() if self._writer is not None else None
+            unwritten = min(self._writer.unwritten, default=None) if self._writer is not None else None
             self._note.set(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
@@ -218,14 +217,14 @@ class _Writer:
     def __init__(self, edge: Edge, timing: EdgeTiming) -> None:
         self._edge, self._timing = edge, timing
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
-        self._unwritten: list[Window] = []  # closed, but not in the spool yet
+        self.unwritten: list[Window] = []  # closed, but not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
     def offer(self, sketch: Sketch) -> None:
         """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
         assert sketch.window is not None
-        self._unwritten.append(sketch.window)
+        self.unwritten.append(sketch.window)
         limit = time.monotonic() + self._timing.hold_up
         while True:
             try:
@@ -238,19 +237,15 @@ class _Writer:
 
     def _tell_lost(self, sketch: Sketch, why: str) -> None:
         assert sketch.window is not None
-        self._unwritten.remove(sketch.window)
+        self.unwritten.remove(sketch.window)
         self._edge.counters.lost += 1
         self._edge._say(Notice(f"LOST: {window_name(sketch.window)}: {why}", "lost", WARNING))
-
-    def unwritten(self) -> Window | None:
-        """Return the earliest window that is closed but not in the spool yet."""
-        return min(self._unwritten, default=None)
 
     def _run(self) -> None:
         while (sketch := self._queue.get()) is not None:
             assert sketch.window is not None
             if self._edge.write(sketch):
-                self._unwritten.remove(sketch.window)
+                self.unwritten.remove(sketch.window)
             else:
                 self._tell_lost(sketch, "the spool could not be written before the stop")
 
@@ -310,14 +305,12 @@ def _is_note(content: Any) -> bool:
 class Position:
     """How far an edge has read inputs that can be read again; stored in the spool's folder.
 
-    Two things are written after each window, once its sketch is in the spool: the frontier, before which all windows
-    are spooled, and the files that were read to their end. After a restart, files that end before the frontier are
-    skipped, the others are read again, and packets before the frontier are dropped: the sketches are the same. A
-    position belongs to one set of inputs and settings; another command line starts at the beginning.
+    After each window, once its sketch is in the spool, the frontier is written, before which all windows are spooled,
+    and the files that were read to their end. After a restart, files that end before the frontier are skipped, and
+    packets before it are dropped. A position belongs to one set of inputs and settings.
 
     A frontier that is more than a window ahead of this machine's clock is neither stored nor trusted: some clock is or
-    was wrong, and traffic captured with the right time would be skipped. The frontier stays where it was until the
-    clock reaches the windows ahead of it. Reading traffic twice is harmless, dropping it is not.
+    was wrong, and traffic captured with the right time would be skipped. Reading traffic twice is harmless.
     """
 
     def __init__(
@@ -420,11 +413,8 @@ class LocalRows:
     """Writes the super hosts of one site at the site itself, besides the sketches that are sent.
 
     The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory,
-    up to a limit, and are tried again with the next window. Files and senders have queues of their own and never fail
-    here. A window that a killed edge reads again gives the same rows, which a file takes once.
-
-    Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
-    rows of the first report stay, and the reopened window is counted.
+    up to a limit. A window that a killed edge reads again gives the same rows, which a file takes once. If late packets
+    reopen a window, the hub merges both sketches; here the rows of the first report stay.
     """
 
     def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
@@ -478,5 +468,4 @@ class LocalRows:
             on_error(OutputError(f"reports that --output never got: {self.lost}"))
 
     def status(self) -> dict[str, int]:
-        """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}

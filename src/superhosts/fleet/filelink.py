@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from superhosts.core.files import remove_or_set_aside
 from superhosts.core.notices import WARNING, Notice
@@ -67,16 +67,13 @@ class _Bad:
     since: float  # when it was first seen in that state
 
 
-@dataclass
-class _Failed:
-    times: int = 0
-    until: float = 0.0
-    error: OSError | None = None
+class _Failed(NamedTuple):
+    times: int
+    until: float
+    error: OSError
 
 
 class FileSender:
-    """Writes sketches to a store and waits for the hub's receipts there."""
-
     def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
         self._store, self._site = _as_store(where, "--to"), check_site(site)
         self._home = self._store.home(site)
@@ -176,7 +173,6 @@ class FileReceiver:
             stop.wait(_pause(self._store, self._unlisted))
 
     def look(self, intake: Intake, stop: threading.Event) -> None:
-        """Take what is in the store now, and log what cannot be taken."""
         try:
             self.step(intake, stop)
             self._status.up()
@@ -192,14 +188,19 @@ class FileReceiver:
         self._unlisted = 0
         self.counters.failures -= trouble is None
         if self._earlier is None:
-            self._earlier = {str(path): self._size(path) for path in found}
-        names = set(map(str, found)) if self._earlier else ()
-        self._earlier = {name: size for name, size in self._earlier.items() if name in names}
+            self._earlier = {}
+            for path in found:
+                with suppress(OSError):
+                    self._earlier[str(path)] = self._store.look(path).size
+        elif self._earlier:
+            names = set(map(str, found))
+            self._earlier = {name: size for name, size in self._earlier.items() if name in names}
         now = self._clock()
         self._bad = {path: state for path, state in self._bad.items() if path in found}
         self._failed = {path: state for path, state in self._failed.items() if path in found}
         self._ignored &= found
-        for path in _in_turns(path for path in found - self._ignored if self._is_due(path, now)):
+        resting = {path for path, failed in self._failed.items() if failed.until > now}
+        for path in _in_turns(found - self._ignored - resting):
             if stop.is_set():
                 return
             try:
@@ -208,27 +209,17 @@ class FileReceiver:
             except FileNotFoundError:
                 continue  # the site has removed it
             except OSError as error:  # an unreadable file must not block the others
-                failed = self._failed.setdefault(path, _Failed())
-                failed.times += 1
                 self.counters.failures += 1
-                failed.until = now + (retry_delay(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
-                failed.error = error
-        errors = [failed.error for failed in self._failed.values() if failed.error is not None]
-        if trouble is not None or errors:
-            raise trouble or errors[0]
+                times = self._failed[path].times if path in self._failed else 0
+                pause = retry_delay(times, 4.0, LONGEST) if times else 0.0
+                self._failed[path] = _Failed(times + 1, now + pause, error)
+        for each in (trouble, *(failed.error for failed in self._failed.values())):
+            if each is not None:
+                raise each
 
     def earlier(self) -> dict[str, int] | None:
         """Return what is left of what the first scan has found, with its bytes; None before that scan."""
         return None if self._earlier is None else dict(self._earlier)
-
-    def _size(self, path: PurePath) -> int:
-        try:
-            return self._store.look(path).size
-        except OSError:
-            return 0
-
-    def _is_due(self, path: PurePath, now: float) -> bool:
-        return path not in self._failed or self._failed[path].until <= now
 
     def _take(self, path: PurePath, intake: Intake) -> None:
         try:

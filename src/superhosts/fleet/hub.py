@@ -1,13 +1,12 @@
 """The node that merges the sketches of all sites and reports every window.
 
 A window is reported when every expected site has sent its sketch, or when the grace period since the first sketch has
-passed. A later sketch re-opens its window: the union grows by exactly that sketch, and the window is reported again
-with a higher revision. Everything that a report needs is on disk (store.py), so a hub that is killed at any point
-continues where it was; a report in progress is made again from the same sketches, with the same rows. Memory is that of
-one cube, whatever the number of sites and open windows.
+passed. A later sketch re-opens its window, which is reported again with a higher revision. Everything that a report
+needs is on disk (store.py), so a hub that is killed at any point continues where it was; a report in progress is made
+again from the same sketches, with the same rows. Memory is that of one cube, whatever the number of sites and windows.
 
-If windows slide (`HubSettings.grid`), what sites send are panes. They are merged in the same way, but not reported;
-the windows made of them are (sliding.py).
+If windows slide (`HubSettings.grid`), sites send panes. They are merged in the same way, but not reported; the windows
+made of them are (slidingwindows.py).
 """
 
 from __future__ import annotations
@@ -441,9 +440,8 @@ class Hub:
 class RoundRobin:
     """Which window a hub reports next: sites take turns.
 
-    One site may have thousands of windows to report: it was offline for a week, or it makes them up. A report serves
-    every site whose sketches are new in it. The next report goes to the site whose last turn is longest ago, oldest
-    window first. So a window of one site waits for at most one window of each other site.
+    One site may have thousands of windows to report: it was offline for a week, or it makes them up. The next report
+    goes to the site whose last turn is longest ago. So a window waits for at most one window of each other site.
     """
 
     def __init__(self) -> None:
@@ -479,9 +477,7 @@ class Retries:
 
     def __init__(self, say: Say, on_wait: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.open: dict[str, str] = {}  # what failed at the last attempt, and why
-        self._say = say
-        self._on_wait = on_wait
-        self._clock = clock
+        self._say, self._on_wait, self._clock = say, on_wait, clock
         self._rests: dict[str, tuple[int, float]] = {}  # window → attempts, and until when it rests (monotonic)
 
     def is_resting(self, window: str) -> bool:

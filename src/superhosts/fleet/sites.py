@@ -60,10 +60,6 @@ class Site:
         """How many seconds its clock is ahead of the hub's."""
         return -min(self.lags) if len(self.lags) >= ENOUGH else None
 
-    @property
-    def is_clock_wrong(self) -> bool:
-        return is_wrong(self.clock)
-
 
 def is_wrong(clock: Any) -> bool:
     """Return True if a clock is known to differ too much from the hub's, by so many seconds."""
@@ -124,12 +120,12 @@ class Roster:
         """Say when a site's clock has become wrong, or right again."""
         with self._lock:
             found = self._sites.get(site)
-            if found is None or found.clock is None or found.is_clock_wrong == found.clock_said:
+            if found is None or found.clock is None or is_wrong(found.clock) == found.clock_said:
                 return
-            found.clock_said = found.is_clock_wrong
-            offset, wrong = found.clock, found.is_clock_wrong
+            found.clock_said = wrong = is_wrong(found.clock)
+            offset = found.clock
             judged = [each for each in self._sites.values() if each.clock is not None]
-            alike = sum(each.is_clock_wrong for each in judged)
+            alike = sum(is_wrong(each.clock) for each in judged)
         if not wrong:
             self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
             return
@@ -150,11 +146,10 @@ class Roster:
             return {
                 site: round(each.clock, 1)
                 for site, each in sorted(self._sites.items())
-                if each.clock is not None and each.is_clock_wrong
+                if each.clock is not None and is_wrong(each.clock)
             }
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return everything that is known, for the status file."""
         with self._lock:
             return {
                 site: {

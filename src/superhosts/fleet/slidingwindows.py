@@ -1,13 +1,11 @@
 """Windows that slide: what a hub reports if its sites send panes.
 
-The hub merges the panes of all sites as it merges windows that do not slide, but does not report them. A window ends
-with every pane that came, and is the union of the last panes. It is due if its panes, or the revisions of these, are
-others than in its last report: the last pane is new, or a late sketch has changed one of them. So what is due follows
-from what is on disk, and a hub that was killed finds it again.
+A window ends with every pane that came, and is the union of the last panes. It is due if its panes, or the revisions of
+these, are others than in its last report: the last pane is new, or a late sketch has changed one of them. So what is
+due follows from what is on disk, and a hub that was killed finds it again.
 
-The panes of the last window are in a queue in memory (`pipeline/sliding.py`), so the next window takes few merges,
-whatever the number of its panes. After a restart, or if a pane has changed, the queue is filled from the unions on
-disk; windows that are reported again follow each other in it like new ones.
+The panes of the last window are in a queue in memory (`pipeline/sliding.py`), so the next window takes few merges.
+After a restart, or if a pane has changed, the queue is filled from the unions on disk.
 """
 
 from __future__ import annotations

@@ -45,12 +45,9 @@ class Spool:
     """Sketches on disk, oldest window first. Safe to use from several threads."""
 
     def __init__(self, folder: Path, site: str, *, cap: int, say: Say) -> None:
-        self.folder = folder
-        self.site = site
-        self.cap = cap
+        self.folder, self.site, self.cap, self._say = folder, site, cap, say
         self.counters = SpoolCounters()
         self.changed = threading.Condition()
-        self._say = say
         self._aside = (folder / "refused", folder / "damaged")
         self._passed_over: set[str] = set()  # entries that are not files and could not be set aside
         try:

@@ -5,15 +5,10 @@ ended, so a reader never sees half of it. A run without an end appends rows wind
 leaves whole lines only. Parquet cannot grow, so a folder gets one file per window, which a later revision of the window
 replaces (`ParquetFolder`). Only their user may read files and folders made by runs without an end.
 
-A service writes each file in a thread of its own (`PatientFile`), so that a full disk blocks neither the run nor other
-destinations. The run waits for a moment, so that rows are in the file when the report counts as done. If the disk is
-full, or a write hangs, the report is put into the file's queue (`delivery.py`), as for destinations that send: on disk
-where there is a folder for it, bounded, with attempts that are repeated after pauses that grow. Later reports follow in
-order.
-
-With a folder, the rows of a report are in a file of lines once, also if the program is killed: `Journal` says what was
-being appended. A service that may hand in a report again after a restart (`DeliveryOptions.once`) may do so: a report
-that the file has, or that waits for it, is left out.
+A service writes each file in a thread of its own (`PatientFile`, with the queue of `delivery.py`), so that a full disk
+blocks neither the run nor other destinations. With a folder for the queue, the rows of a report are in a file of lines
+once, also if the program is killed: `Journal` says what was being appended, and a report that the file has, or that
+waits for it, may be handed in again after a restart (`DeliveryOptions.once`).
 """
 
 from __future__ import annotations

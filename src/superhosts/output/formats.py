@@ -1,13 +1,7 @@
 """Rows in the formats that programs read: JSON Lines, CSV, and the formats of ClickHouse.
 
-| format of ClickHouse | what it is |
-|---|---|
-| `JSONEachRow` | the JSON Lines of every command |
-| `TabSeparated` (`TSV`), `CSV` | values only; with `WithNames` a header before them |
-| `RowBinary` | values in the types of `TYPES`; with `WithNamesAndTypes` names and types before them |
-
-An executable function of ClickHouse reads rows in the format in which it sends them. Text has the values of CSV files
-of every command: times in ISO 8601, and what is not known of a saturated host as an empty value (CSV) or \\N.
+An executable function of ClickHouse reads rows in the format in which it sends them (`FORMATS`). Text has the values of
+CSV files of every command: times in ISO 8601, and what is not known of a saturated host as an empty value (CSV) or \\N.
 """
 
 from __future__ import annotations

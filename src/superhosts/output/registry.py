@@ -1,14 +1,8 @@
 """The one grammar of `--output`, for all commands, and the list of destinations.
 
-| address | destination |
-|---|---|
-| `rows.jsonl`, `rows.csv`, `rows.parquet` | a file; its ending selects the format |
-| `rows` | a folder of Parquet files, one per window, if the run has no planned end (`hub`) |
-| `-` | standard output: JSON Lines instead of the table, or CSV with `--csv` |
-| `scheme:…`, `scheme://…` | the destination of that scheme |
-| `@FILE` | the addresses in a file, one in each line: they may hold secrets, which other users must not see |
-
-A file is replaced by a run that ends, and appended to by one that does not. `--output` may be given several times.
+An address is a file, whose ending selects the format (replaced by a run that ends, appended to by one that does not), a
+folder of Parquet files (one per window, of a run without an end), `-` (standard output: JSON Lines, or CSV with
+`--csv`), `scheme:…`, or `@FILE`: the addresses in a file, one in each line, as they may hold secrets.
 
 To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
 `Sender` (`senders/__init__.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and

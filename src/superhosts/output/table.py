@@ -273,7 +273,9 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
     cells = [_cells(row, shown_row_time(row["window_start"] or "no window"), row["site"], with_part) for row in rows]
     cells += [_cells(row, "union", "", with_part) for row in unions]
     lines = _aligned(cells)
-    longest = _longest_bar(console, lines)
+    width = width_of(console)
+    room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
+    longest = room if room >= LEAST_BAR else 0
     for row, line in zip(rows, lines, strict=False):
         peers = known_peers(row)
         length = max(int(peers > 0), round(longest * peers / most)) if longest else 0
@@ -283,12 +285,6 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
         console.print(line, highlight=False)
     if len(sites) > 1:
         console.print(", ".join(f"{letters[site]} {site or 'no site'}" for site in sites), highlight=False)
-
-
-def _longest_bar(console: Console, lines: list[str]) -> int:
-    width = width_of(console)
-    room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
-    return room if room >= LEAST_BAR else 0
 
 
 def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:

@@ -59,7 +59,7 @@ from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
 from superhosts.sources.frames import columns as frames
-from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
+from superhosts.sources.frames.links import MOST_SUBFRAMES
 from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
@@ -118,13 +118,13 @@ class CaptureReader:
         self._offset = 0  # of the buffer's first byte in the stream
         self._simple = False
         self._counted = self._unsupported = 0  # packets, and those of unsupported link types
-        self._format: Format | None = None
+        self.format: Format | None = None  # None before the first bytes were read
         self._finished = False
         self._stream = source.open()
 
     def _start(self) -> None:
         """Find out the format; an empty input has none."""
-        if self._format is not None or self._finished:
+        if self.format is not None or self._finished:
             return
         while self._filled < _MAGIC_BYTES and self._fill():
             pass
@@ -134,8 +134,8 @@ class CaptureReader:
             self._finished = True
             return
         head = self._buffer[: min(self._filled, MOST_HEAD)].tobytes()
-        self._format = format_of(head)
-        if self._format is None:
+        self.format = format_of(head)
+        if self.format is None:
             raise not_a_capture(head, self._name, self._stream.compression)
 
     def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
@@ -144,7 +144,7 @@ class CaptureReader:
         Records that start at byte `until` or later are not read; () also if there are no others.
         """
         self._start()
-        if self._format is None or self._finished:
+        if self.format is None or self._finished:
             return None
         tally = self._tally
         while until is None or self.place() < until:
@@ -153,10 +153,10 @@ class CaptureReader:
             if until is not None:
                 tally[frames.STOP] = until - self._offset
             with measured("walk") as work:
-                problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+                problem = self.format.walk(self._buffer[: self._filled], tally, self._columns)
                 work.amount += int(tally[frames.PACKETS])
-            while self._format.notes:
-                self._warn(self._format.notes.pop(0))
+            while self.format.notes:
+                self._warn(self.format.notes.pop(0))
             if tally[frames.PACKETS]:
                 return self._take(tally, frames.copied(frames.written(self._columns, tally)))
             if problem:
@@ -179,9 +179,6 @@ class CaptureReader:
     def place(self) -> int:
         return self._offset + int(self._tally[frames.POSITION])
 
-    def format(self) -> Format | None:
-        return self._format
-
     def last_time(self) -> int:
         return int(self._tally[frames.TIME])
 
@@ -195,12 +192,15 @@ class CaptureReader:
         """Move what is not read yet to the front and read more behind it; False at the end."""
         start = int(self._tally[frames.POSITION])
         left = self._filled - start
-        if left == len(self._buffer):  # one record fills it
-            self._move_to(np.empty(self._larger(), np.uint8), left)
-        elif len(self._buffer) > self._block_bytes >= 2 * left:  # that was a large record
-            self._move_to(np.empty(self._block_bytes, np.uint8), left)
-        elif start:
-            self._buffer[:left] = self._buffer[start : self._filled]
+        size, buffer = len(self._buffer), self._buffer
+        if left == size:  # one record fills it; a series of growing buffers would leave used gaps
+            size = 2 * size if 2 * size <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
+        elif size > self._block_bytes >= 2 * left:  # that was a large record
+            size = self._block_bytes
+        if size != len(buffer):
+            self._buffer = np.empty(size, np.uint8)
+        if start or size != len(buffer):
+            self._buffer[:left] = buffer[start : self._filled]
         self._offset += start
         self._tally[frames.POSITION] = 0
         self._filled = left  # also if reading fails
@@ -213,25 +213,12 @@ class CaptureReader:
         self._filled += got
         return got > 0
 
-    def _move_to(self, buffer: Bytes, left: int) -> None:
-        buffer[:left] = self._buffer[self._filled - left : self._filled]
-        self._buffer = buffer
-
-    def _larger(self) -> int:
-        """Size of a larger buffer: doubled while it is small, then for the largest record.
-
-        Memory that is never written costs nothing, while a series of growing buffers leaves used gaps.
-        """
-        doubled = 2 * len(self._buffer)
-        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
-
     def _damaged(self, problem: str) -> InputError:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        place = self._offset + int(self._tally[frames.POSITION])
-        self._pass_on_notes(place)
-        return InputError(text, file=self._name, offset=place)
+        self._pass_on_notes(self.place())
+        return InputError(text, file=self._name, offset=self.place())
 
     def _take(self, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
         self._counted += int(tally[frames.PACKETS])
@@ -423,7 +410,7 @@ class PieceReader:
             return ()
         with measured("wait"):
             piece = self._ahead.popleft()[1].result()
-        format = self._reader.format()
+        format = self._reader.format
         if piece.begins != place or format is None or piece.layout is not format.layout():
             return ()
         self.confirmed += 1
@@ -432,7 +419,7 @@ class PieceReader:
 
     def _read_ahead(self) -> None:
         workers = self._cutting.workers()
-        format = self._reader.format()
+        format = self._reader.format
         layout = None if format is None else format.layout()
         if format is None or layout is None:
             return

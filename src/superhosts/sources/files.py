@@ -53,7 +53,6 @@ def _package(url: str) -> str:
 
 
 def url_size(url: str) -> int | None:
-    """Return the bytes of a file behind a URL, None if the server does not tell."""
     system, path = file_system(url)
     try:
         found = system.info(path)
@@ -129,7 +128,7 @@ def describe_file(name: str) -> FoundFile:
         try:
             return _url_file(system, path, system.info(path))
         except Exception as error:  # every file system has errors of its own
-            raise _unlisted(name, error) from error
+            raise _unopened(name, error, "listed") from error
     try:
         return _file(Path(name))
     except OSError as error:
@@ -193,7 +192,7 @@ def _behind_url(url: str) -> list[FoundFile] | None:
         else:  # also a file whose name looks like a pattern, as with a query (?token=…)
             return None
     except Exception as error:
-        raise _unlisted(url, error) from error
+        raise _unopened(url, error, "listed") from error
     return [_url_file(system, name, about) for name, about in found.items() if about["type"] == "file"]
 
 
@@ -207,14 +206,8 @@ def _url_file(system: Any, name: str, about: dict[str, Any]) -> FoundFile:
     return FoundFile(system.unstrip_protocol(name), int(about["size"] or 0), stamp)
 
 
-def _unlisted(url: str, error: Exception) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        return InputError("cannot be opened: no such file", file=url)
-    return InputError(f"cannot be listed: {error or type(error).__name__}", file=url)
-
-
-def _unopened(name: str, error: Exception) -> InputError:
+def _unopened(name: str, error: Exception, done: str = "opened") -> InputError:
     if is_url(name) and isinstance(error, FileNotFoundError):
         return InputError("cannot be opened: no such file", file=name)
     reason = error.strerror if isinstance(error, OSError) and not is_url(name) else None
-    return InputError(f"cannot be opened: {reason or error or type(error).__name__}", file=name)
+    return InputError(f"cannot be {done}: {reason or error or type(error).__name__}", file=name)

@@ -119,7 +119,6 @@ class FolderSource(Source):
             return
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the files that were read to their end and are still there, compressed or not."""
         return dict(self._finished)
 
     # Reading
@@ -138,7 +137,7 @@ class FolderSource(Source):
             else:  # gone since the listing, and perhaps compressed: the next listing finds it
                 self._files.pop(file.name, None)
             return
-        if not tail.is_still(file):
+        if tail.inode != file.inode or tail.size() < file.size:  # not what the last listing found
             self._files.pop(file.name, None)
             reader.close()
             return
@@ -374,9 +373,6 @@ class _Tail(_Still):
         self.grew = source.now()  # when it last had more to read
         self.replaced = False  # by other content
         self._source = source
-
-    def is_still(self, file: _File) -> bool:
-        return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`, waiting for bytes; 0 when the file is finished."""

@@ -67,8 +67,7 @@ class Input:
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting(pace)
         self.compression = ""  # known once it was opened
-        self._head: bytes | None = None
-        self._lines: bytes | None = None
+        self._heads: dict[int, bytes] = {}  # by the most bytes that they may have
         self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
@@ -105,9 +104,7 @@ class Input:
         There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
         this waits for them, and `open` gives them again.
         """
-        if self._head is None:
-            self._head = self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
-        return self._head
+        return self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
 
     def first_lines(self) -> bytes:
         """Return the first bytes, decompressed, by which formats of text are recognised: some whole lines.
@@ -115,11 +112,11 @@ class Input:
         There are at least `LEAST_LINES` line ends, unless the input is shorter or its lines are very long. Of a pipe
         this waits for them, and `open` gives them again.
         """
-        if self._lines is None:
-            self._lines = self._peek(MOST_LINES_HEAD, has_lines)
-        return self._lines
+        return self._peek(MOST_LINES_HEAD, has_lines)
 
     def _peek(self, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+        if most in self._heads:
+            return self._heads[most]
         stream = self.open()
         try:
             head = read_head(stream, most, is_enough)
@@ -131,7 +128,8 @@ class Input:
         else:
             stream.unread(head)
             self._peeked = stream
-        return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
+        self._heads[most] = b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
+        return self._heads[most]
 
     def open(self) -> Stream:
         if self._peeked is not None:
@@ -190,7 +188,6 @@ class FileSource(Source, Generic[AnyReader]):
         self.counters = SourceCounters()
         self._input = file
         self._reader: AnyReader | None = None
-        self._position = 0  # where the reader was when it was closed
         self._first_time: int | None = None
         self._first_known = False
         self._opening: int | None = None  # time of the very first packet of a file, stray or not
@@ -243,14 +240,14 @@ class FileSource(Source, Generic[AnyReader]):
 
     def position(self) -> int:
         reader = self._reader  # read once: the reading thread may set it to None
-        return self._position if reader is None else reader.position()
+        return self._bytes if reader is None else reader.position()
 
     def size(self) -> int | None:
         return self._input.size
 
     def close(self) -> None:
         if self._reader is not None:
-            self._position = self._reader.position()
+            self._bytes = self._reader.position()
             self._reader.close()
             self._reader = None
 

@@ -242,62 +242,54 @@ class JsonRecords:
         self._name = name
         self._options = TableOptions(details=details)
         self._details: DetailFields | None = None  # None: not wanted, or not known yet
-        self._ends: tuple[Column, Column] | None = None
+        self._ends: tuple[str, str] | None = None  # None: not known yet
         self._time: Column | None = None
 
     def read(self, messages: Sequence[bytes]) -> Records:
-        ends: list[bytes] = []
-        records: list[dict[str, object]] = []
-        times: list[bytes | None] = [None] * len(messages)
-        for number, message in enumerate(messages):
-            try:
-                record = json.loads(message)
-            except (ValueError, RecursionError):
-                record = None
-            found = self._fields(record) if isinstance(record, dict) else None
-            records.append({} if found is None else record)
-            if found is None:
-                ends += [b"", b""]
-                continue
-            src, dst, time = found
-            ends += [str(src).encode("utf-8", "replace"), str(dst).encode("utf-8", "replace")]
-            if time is not None and self._time is not None:
-                times[number] = str(time).encode("utf-8", "replace")
-        offsets = np.zeros(len(ends) + 1, np.int64)
-        np.cumsum([len(text) for text in ends], out=offsets[1:])
-        kinds, words = parse_text(np.frombuffer(bytearray(b"".join(ends)), np.uint8), offsets)
-        src_column = AddressColumn(kinds[::2].copy(), words[::2].copy())
-        details = self._read_details(records) if self._options.details else None
-        unit = "" if self._time is None else self._time.unit
-        return Records(
-            src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), parse_times(times, unit), details
-        )
+        records = [self._object(message) for message in messages]
 
-    def _read_details(self, records: Sequence[dict[str, object]]) -> Details:
+        def texts(name: str) -> list[bytes | None]:
+            values = (record.get(name) for record in records)
+            return [None if value is None else str(value).encode("utf-8", "replace") for value in values]
+
+        src, dst = (_parse_addresses(texts(name)) for name in self._ends or ("", ""))
+        times = (
+            parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
+        )
+        if not self._options.details:
+            return Records(src, dst, times)
         fields = self._details
         if fields is None:  # No message has ends.
-            return np.zeros(len(records), np.uint64)
+            return Records(src, dst, times, np.zeros(len(records), np.uint64))
+        codes = fields.codes
+        found = details_of_columns(fields, len(records), lambda name, what: of_texts(texts(name), what, codes))
+        return Records(src, dst, times, found)
 
-        def read(name: str, what: int) -> NDArray[np.int64]:
-            found = [record.get(name) for record in records]
-            texts = [None if value is None else str(value).encode("utf-8", "replace") for value in found]
-            return of_texts(texts, what, fields.codes)
-
-        return details_of_columns(fields, len(records), read)
-
-    def _fields(self, record: dict[str, object]) -> tuple[object, object, object] | None:
+    def _object(self, message: bytes) -> dict[str, object]:
+        """Return the object of a message; an empty one if it has none, or before the fields are known."""
+        try:
+            record = json.loads(message)
+        except (ValueError, RecursionError):
+            return {}
+        if not isinstance(record, dict):
+            return {}
         if self._ends is None:
             try:
                 mapping = resolve(None, list(record), self._name)
             except InputError:
-                return None
+                return {}
             assert mapping.src is not None
             assert mapping.dst is not None
-            self._ends, self._time = (mapping.src, mapping.dst), mapping.time or mapping.time_end
-            used = [column.name for column in (*self._ends, self._time) if column is not None]
+            self._ends, self._time = (mapping.src.name, mapping.dst.name), mapping.time or mapping.time_end
+            used = [*self._ends, *(() if self._time is None else (self._time.name,))]
             self._details = details_of(None, list(record), self._options, used, self._name)
-        src, dst = (record.get(column.name) for column in self._ends)
-        return src, dst, None if self._time is None else record.get(self._time.name)
+        return record
+
+
+def _parse_addresses(texts: Sequence[bytes | None]) -> AddressColumn:
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text or b"") for text in texts], out=offsets[1:])
+    return AddressColumn(*parse_text(np.frombuffer(bytearray(b"".join(filter(None, texts))), np.uint8), offsets))
 
 
 def read_proto(path: str) -> Fields:

@@ -124,11 +124,6 @@ class Question(NamedTuple):
     sites: frozenset[str] = frozenset()  # empty: all
     exactly: bool = False  # only sketches of the very window from start to end, none that overlap it
 
-    def takes(self, sketch: SavedSketch) -> bool:
-        if self.exactly:
-            return sketch.window == (self.start, self.end)
-        return sketch.overlaps(self.start, self.end)
-
 
 class Answer(NamedTuple):
     report: Report
@@ -232,9 +227,13 @@ class SketchFolder:
         if listed and not wanted:
             unknown = question.sites - {site for each in listed for site in each.sketch.sites}
             raise UsageError(f"no sketch of {', '.join(sorted(unknown or question.sites))} is here")
+        if question.exactly:
+            chosen = [each for each in wanted if each.sketch.window == (question.start, question.end)]
+        else:
+            chosen = [each for each in wanted if each.sketch.overlaps(question.start, question.end)]
         return [
             each
-            for of_window in _by_window(each for each in wanted if question.takes(each.sketch)).values()
+            for of_window in _by_window(chosen).values()
             for each in of_window
             if not any(each.sketch.sites < other.sketch.sites for other in of_window)
         ]

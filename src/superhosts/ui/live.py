@@ -121,10 +121,8 @@ class LiveView:
             yield f"{self._open.report.heading}{_left(self._open.report.window, self._wall())}", "bold"
             yield from self._table(self._open.report.rows, room)
         else:
-            yield (
-                f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun",
-                "bold",
-            )
+            began = f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun"
+            yield began, "bold"
         for report in self._closed:
             yield "", ""
             yield report.heading, "bold"

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
@@ -41,18 +40,8 @@ DESTINATION = ("purpose", "kind", "number")  # labels of a destination; its addr
 COUNTER, GAUGE = "counter", "gauge"
 PREFIX = "superhosts_"
 Metric = Any  # a family of prometheus_client, which is an optional package
-Reading = Callable[[], Iterator[Metric]]
-Given = ParamSpec("Given")
+Reading = Callable[[], Iterator[Metric]]  # one of the functions below, with its arguments
 Values = Iterable[tuple[Sequence[str], float | None]]  # of a metric, each with its labels; None: not known
-
-
-def _reading(metrics: Callable[Given, Iterator[Metric]]) -> Callable[Given, Reading]:
-    """Return a function that binds the arguments, and reads when it is called again."""
-
-    def bind(*args: Given.args, **options: Given.kwargs) -> Reading:
-        return partial(metrics, *args, **options)
-
-    return bind
 
 
 def _metric(kind: str, name: str, help: str, labels: Sequence[str], values: Values) -> Metric:
@@ -83,7 +72,6 @@ def _histogram(name: str, help: str, durations: Durations) -> Metric:
     return HistogramMetricFamily(PREFIX + name, help, buckets=durations.cumulated(), sum_value=durations.seconds)
 
 
-@_reading
 def of_program(
     command: str, version: str, health: Health, log: Callable[[], Mapping[str, int]], reloads: Reloads | None
 ) -> Iterator[Metric]:
@@ -95,7 +83,6 @@ def of_program(
         yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", len(reloads.failed))
 
 
-@_reading
 def of_windows(last: LastWindow) -> Iterator[Metric]:
     yield _counter("windows_closed", "Windows that were closed; of a hub: reported, each once.", last.closed)
     if last.at is not None and last.seconds is not None:
@@ -117,17 +104,14 @@ def of_windows(last: LastWindow) -> Iterator[Metric]:
         yield _metric(GAUGE, name, help, PART, values)
 
 
-@_reading
 def of_restoring(durations: Callable[[], Durations]) -> Iterator[Metric]:
     yield _histogram("restore_seconds", "Search for the super hosts of a window.", durations())
 
 
-@_reading
 def of_merging(durations: Durations) -> Iterator[Metric]:
     yield _histogram("merge_seconds", "Merging of one sketch into the union of its window.", durations)
 
 
-@_reading
 def of_scan(scan: Scan, reasons: Iterable[str]) -> Iterator[Metric]:
     counters = scan.counters
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
@@ -148,14 +132,12 @@ def _sum(exports: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(each.get(name) or 0 for each in exports)
 
 
-@_reading
 def of_edge(counters: EdgeCounters) -> Iterator[Metric]:
     lost = {"disk": counters.lost, "killed": counters.interrupted}
     yield _counters("windows_lost", "Windows of live input that never reached the spool.", "reason", lost)
     yield _counter("clock_jumps", "Times that the clock of the packets was set.", counters.jumps)
 
 
-@_reading
 def of_spool(spool: Spool) -> Iterator[Metric]:
     oldest = spool.oldest()
     age = 0.0 if oldest is None else max(time.time() - oldest, 0.0)
@@ -165,7 +147,6 @@ def of_spool(spool: Spool) -> Iterator[Metric]:
     yield _counters("spooled_sketches", "What became of sketches.", "outcome", vars(spool.counters))
 
 
-@_reading
 def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
     left = {name: backlog.left() for name, backlog in backlogs.items()}
     counts = [((name,), count) for name, (count, _) in left.items()]
@@ -174,7 +155,6 @@ def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
     yield _metric(GAUGE, "backlog_bytes", "Bytes of these.", ("of",), sizes)
 
 
-@_reading
 def of_link(counters: Any) -> Iterator[Metric]:
     yield _gauge("link_up", "1 if the link to the other side works.", not why_no_link(counters))
 
@@ -186,7 +166,6 @@ def why_no_link(counters: Any) -> str:
     return "" if getattr(counters, "connects", 1) else "the link is not connected yet"
 
 
-@_reading
 def of_destinations(found: Callable[[], Mapping[str, Sequence[Destination]]]) -> Iterator[Metric]:
     """Destinations, which are found by purpose: rows or alerts."""
     values: list[tuple[list[str], dict[str, int]]] = []
@@ -205,21 +184,18 @@ def of_destinations(found: Callable[[], Mapping[str, Sequence[Destination]]]) ->
         yield _metric(kind, name, help, DESTINATION, [(labels, each[key]) for labels, each in values])
 
 
-@_reading
 def of_alerts(desk: AlertDesk) -> Iterator[Metric]:
     states = desk.states()
     yield _gauge("alerts_open", "Alerts that are open.", states.pop("open"))
     yield _counters("alerts", "What became of rows: alerts opened, and so on.", "event", states)
 
 
-@_reading
 def of_intake(intake: Intake) -> Iterator[Metric]:
     found = {name: getattr(intake.counters, name) for name in ("accepted", "repeated", "refused", "corrupt")}
     yield _counters("sketches", "Sketches that arrived, by what became of them.", "outcome", found)
     yield _counter("sketches_ahead", "Sketches of windows in the future.", intake.counters.ahead)
 
 
-@_reading
 def of_sites(sites: Sites) -> Iterator[Metric]:
     yield _gauge("sites_reporting", "Sites in the last window.", len(sites.reporting))
     yield _gauge("sites_missing", "Sites that the last window lacked.", len(sites.missing))
@@ -231,7 +207,6 @@ def of_sites(sites: Sites) -> Iterator[Metric]:
     yield _metric(GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), seen)
 
 
-@_reading
 def of_roster(roster: Roster) -> Iterator[Metric]:
     sites = list(roster.status().items())[:MOST_SITES]
     for kind, name, help, field in (
@@ -244,7 +219,6 @@ def of_roster(roster: Roster) -> Iterator[Metric]:
         yield _metric(kind, name, help, ("site",), [((site,), facts[field]) for site, facts in sites])
 
 
-@_reading
 def of_hub(hub: Hub, kept: Callable[[], int]) -> Iterator[Metric]:
     counters, status = hub.counters, hub.status()
     yield _counter("reports_revised", "Reports of windows that were reported before.", counters.revisions)

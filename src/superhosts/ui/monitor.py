@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 
 from superhosts import __version__
 from superhosts.core.notices import Notice
@@ -70,8 +71,10 @@ class Monitor:
     def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
         with nullcontext() if self.showing is None else self.showing(), ExitStack() as open_:
             if self._place is not None:
-                program = metrics.of_program(self._command, __version__, self.health, log_status, reloads)
-                server = open_endpoint(self._place, self.health, [program, metrics.of_windows(self.last), *readings])
+                program = partial(metrics.of_program, self._command, __version__, self.health, log_status, reloads)
+                server = open_endpoint(
+                    self._place, self.health, [program, partial(metrics.of_windows, self.last), *readings]
+                )
                 open_.callback(server.close)
                 url = f"http://{server.place}/metrics"
                 tell(Notice(f"metrics at {url}", "metrics", url=url))
@@ -92,11 +95,11 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
     scan.on_window = note
     monitor.why_closed = why_not_capturing
     monitor.health.look_at(why_not_capturing)
-    return [metrics.of_scan(scan, REASONS)]
+    return [partial(metrics.of_scan, scan, REASONS)]
 
 
 def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
-    return [*observe_scan(monitor, scan), metrics.of_restoring(lambda: scan.restoring)]
+    return [*observe_scan(monitor, scan), partial(metrics.of_restoring, lambda: scan.restoring)]
 
 
 def observe_edge(
@@ -109,11 +112,15 @@ def observe_edge(
     monitor.health.look_at(lambda: metrics.why_no_link(sender.counters))
     monitor.status = lambda: f"{counted(monitor.last.closed, 'window')} closed, {len(spool.waiting())} in the spool"
     found = observe_scan(monitor, scan)
-    found += [metrics.of_edge(run.counters), metrics.of_spool(spool), metrics.of_link(sender.counters)]
-    found.append(metrics.of_backlogs({"spool": earlier}))
+    found += [
+        partial(metrics.of_edge, run.counters),
+        partial(metrics.of_spool, spool),
+        partial(metrics.of_link, sender.counters),
+    ]
+    found.append(partial(metrics.of_backlogs, {"spool": earlier}))
     if rows is not None:
-        found.append(metrics.of_restoring(lambda: scan.restoring))
-        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations.each()}))
+        found.append(partial(metrics.of_restoring, lambda: scan.restoring))
+        found.append(partial(metrics.of_destinations, lambda: {"rows": rows.destinations.each()}))
     return found
 
 
@@ -122,7 +129,10 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
         rows = [each for each in outputs.each() if each is not desk]
         return {"rows": rows, "alerts": [] if desk is None else desk.receivers()}
 
-    return [metrics.of_destinations(destinations), *([] if desk is None else [metrics.of_alerts(desk)])]
+    return [
+        partial(metrics.of_destinations, destinations),
+        *([] if desk is None else [partial(metrics.of_alerts, desk)]),
+    ]
 
 
 def observe_hub(
@@ -146,13 +156,13 @@ def observe_hub(
     monitor.health.look_at(lambda: metrics.why_no_link(receiver.counters))
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
-        metrics.of_sites(sites),
-        metrics.of_roster(intake.roster),
-        metrics.of_hub(hub, lambda: len(store.windows())),
-        metrics.of_intake(intake),
-        metrics.of_link(receiver.counters),
-        metrics.of_backlogs({"windows": windows, "link": arrived}),
-        metrics.of_merging(hub.merging),
-        metrics.of_restoring(lambda: hub.reporter.restoring),
-        *([] if upstream is None else [metrics.of_spool(upstream)]),
+        partial(metrics.of_sites, sites),
+        partial(metrics.of_roster, intake.roster),
+        partial(metrics.of_hub, hub, lambda: len(store.windows())),
+        partial(metrics.of_intake, intake),
+        partial(metrics.of_link, receiver.counters),
+        partial(metrics.of_backlogs, {"windows": windows, "link": arrived}),
+        partial(metrics.of_merging, hub.merging),
+        partial(metrics.of_restoring, lambda: hub.reporter.restoring),
+        *([] if upstream is None else [partial(metrics.of_spool, upstream)]),
     ]

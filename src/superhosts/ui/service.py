@@ -1,12 +1,8 @@
-"""Tells a service manager (systemd, `Type=notify`) how a service is: ready, reloading, stopping, alive.
+"""What services (`edge` and `hub`) share: the service manager, background threads, the log, reloading, the status file.
 
-The protocol is one datagram for each message, to the socket that NOTIFY_SOCKET names. Without that variable, or if the
-socket cannot be reached, nothing happens: no message is worth a delay.
-
-The watchdog is fed by the main loop, between two rounds of its work. A thread of its own would go on feeding it while
-the loop hangs.
-
-What services (`edge` and `hub`) share: background threads, the log, reloading, the status file.
+A service manager (systemd, `Type=notify`) gets one datagram for each message, at the socket that NOTIFY_SOCKET names.
+Without it, or if it cannot be reached, nothing happens: no message is worth a delay. The watchdog is fed by the main
+loop, between two rounds of its work: a thread of its own would go on feeding it while the loop hangs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import naive_details as naive
 import superhosts as sh
 from naive_details import ANSWERED, CONVERSATION, RECORD, packed
-from places import DATA
+from sources.tables.test_logs import real
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.folder import FolderSource
@@ -384,12 +384,6 @@ def test_a_folder_gives_details_of_its_logs_and_reading_again_does(tmp_path: Pat
     source.want(Wants(details=True))
     for each in (source, source.again()):
         assert [batch.details.tolist() for block in each.blocks() for batch in block] == [expected]  # type: ignore[union-attr]
-
-
-def real(name: str) -> Path:
-    if not (DATA / name).exists():
-        pytest.skip("real files are not here")
-    return DATA / name
 
 
 def zeek_records(text: str) -> Iterator[Record]:

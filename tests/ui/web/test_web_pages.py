@@ -71,6 +71,12 @@ def showing(browser: BrowserContext, view: View) -> Iterator[Visit]:
         made.close()
 
 
+def opened(visit: Visit) -> Page:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    return page
+
+
 def hosts(page: Page) -> list[str]:
     return page.locator(".hosts tbody a").all_inner_texts()
 
@@ -82,8 +88,7 @@ def names(shown: Shown) -> list[str]:
 
 
 def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     assert hosts(page) == names(shown)
     assert page.inner_text("h1") == f"{len(names(shown))} super hosts"
     assert "13:55 – 14:00 UTC" in page.inner_text(".time")
@@ -157,8 +162,7 @@ def test_a_window_is_live_until_the_next_ones_are_overdue(visit: Visit, shown: S
 
 def test_only_what_is_missing_is_a_warning(visit: Visit, shown: Shown) -> None:
     shown.add(notes=["3 of 3 sites"])
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     assert page.locator(".notice").count() == 0
     sites = {"sites": SITES[:2], "missing": SITES[2:], "refused": {"lon": "it is not known here"}}
     shown.add(**sites, revision=2, notes=["2 of 3 sites: missing nyc; refused lon (it is not known here), revision 2"])
@@ -171,8 +175,7 @@ def test_only_what_is_missing_is_a_warning(visit: Visit, shown: Shown) -> None:
 
 
 def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Host", exact=True).click()  # sorted by host
     page.fill("#filter", "10.")
     page.locator(".hosts tbody a").nth(20).focus()
@@ -207,8 +210,7 @@ def test_a_link_that_is_pressed_while_a_window_comes_is_followed(visit: Visit, s
 
 
 def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Earlier window").click()
     page.wait_for_selector("text=13:50 – 13:55 UTC")
     shown.add()
@@ -223,8 +225,7 @@ def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -
 
 
 def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Peers").click()
     assert hosts(page) == [str(each["host"]) for each in sorted(_rows(shown), key=lambda each: each["peers"])]
     page.fill("#filter", "resolver")
@@ -235,8 +236,7 @@ def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
 
 
 def test_the_sites_of_hosts(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     scanner = page.locator(".hosts tbody tr:has-text('10.2.7.66')")
     assert scanner.locator(".seen").inner_text() == "ams, fra, nyc"
     page.get_by_role("button", name="Sites").click()
@@ -419,8 +419,7 @@ class Slow:
 def test_a_page_does_not_wait_for_the_one_before(visit: Visit, shown: Shown) -> None:
     slow = Slow(shown.view.host)
     shown.view.host = slow  # type: ignore[method-assign]
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.click("text=10.2.7.66")
     assert slow.asked.wait(60)
     page.get_by_role("link", name="Now").click()

@@ -139,11 +139,6 @@ def from_packed(packed: NDArray[Any]) -> AddressColumn:
         words[:, 1] = rows.view(">u4")[:, 0]
         return AddressColumn(np.full(count, 4, np.uint8), words)
     words[:] = rows.view(">u8")
-    return from_words(words)
-
-
-def from_words(words: Words) -> AddressColumn:
-    """Return IPv6 addresses as such, in the same memory. IPv4-mapped ones are IPv4."""
     is_mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == MAPPED)
     words[is_mapped, 1] &= np.uint64(0xFFFFFFFF)
     return AddressColumn(np.where(is_mapped, 4, 6).astype(np.uint8), words)

@@ -2,8 +2,7 @@
 
 A piece is acknowledged to the server when its sketch has been handed in, so that the server delivers it again to a hub
 that was killed before. This saves work but guarantees nothing: the guarantee is the receipt, without which the edge
-asks and sends again. So when incomplete sketches fill half of the queue, further pieces are acknowledged at once;
-otherwise a hundred incomplete sketches could fill the queue and wait for each other forever.
+asks and sends again. So when incomplete sketches fill half of the queue, further pieces are acknowledged at once.
 
 A site that sends invalid data harms only itself. It has its own share of the queue, of the sketches that may arrive at
 once and of the turns at the intake. What is refused or deferred too often leaves the queue.
@@ -475,7 +474,6 @@ class Assembler:
             await self.publish(reply, ACK)
 
     async def give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
-        """Give up a sketch that is arriving, and remove its file."""
         if not self._is_current(assembly):
             return
         self.counters.abandoned += 1

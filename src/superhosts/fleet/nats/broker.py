@@ -85,26 +85,19 @@ class Broker:
     ) -> None:
         """Run `server`, or the nats-server that is installed. `timing` is for the connections of its hub."""
         self.folder = folder.absolute()
-        self._binary, self._timing = server, timing
+        self.cap, self._say, self._tls, self._binary, self._timing = cap, say, tls, server, timing
         self.counters = BrokerCounters()
-        self.cap = cap
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
-        self._say = say
-        self._tls = tls
         self._host, self._port = parse_listen(listen)
-        self._config = self.folder / enrolment.CONFIG
-        self._log = self.folder / "nats.log"
-        self._pid = self.folder / "nats.pid"
+        self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
         self._lock: IO[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._ready = threading.Event()
+        self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
         self._outgoing: dict[str, str] = {}  # replaced keys that are accepted for a while, by site
         self._expiry = math.inf  # when the server has to forget a key that was replaced
-        self._reloading = threading.Lock()
         self._admitted: frozenset[str] | None = None
 
     @property
@@ -161,7 +154,7 @@ class Broker:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"{self.folder}: another hub runs its broker here") from None
-        end_leftover(self._pid, self._config, self._say)
+        end_leftover(self.folder / "nats.pid", self._config, self._say)
         queue = self.folder / "store" / "jetstream" / "$G"
         if queue.exists():  # of a release without accounts
             shutil.rmtree(queue, ignore_errors=True)
@@ -279,7 +272,6 @@ class Broker:
                 )
 
     def _watch(self) -> None:
-        """Wait until the server ends; reload it when the sites have changed."""
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
@@ -330,7 +322,7 @@ class Broker:
             "server_name": self._name,
             "host": self._host,
             "port": self._port,
-            "pid_file": str(self._pid),
+            "pid_file": str(self.folder / "nats.pid"),
             "log_file": str(self._log),
             "log_size_limit": 10 * MIB,
             "logfile_max_num": 3,

@@ -206,7 +206,9 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if (error := task.exception()) is not None:
-                raise _first(error)
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                raise error
     finally:
         while left := [
             task for task in tasks if not task.done()
@@ -215,12 +217,6 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
                 task.cancel()
             await asyncio.wait(left, timeout=POLL)
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _words(error: BaseException, options: NatsOptions | None = None) -> str:

@@ -1,13 +1,11 @@
 """Who may use the embedded broker, and for what.
 
-Every site has its own key pair (an nkey). The broker knows the public key, the edge keeps the secret key, and no secret
-is ever transmitted. A site can send its own sketches and read its own receipts; it cannot send for another site, read
-what others send, or change the broker's queue.
+Every site has its own key pair (an nkey): the broker knows the public key, the edge keeps the secret one. A site can
+send its own sketches and read its own receipts, nothing else.
 
-Every site also has its own account, a namespace of subjects that others do not see. A message names the subject to
-which the server sends its confirmation, and no permission restricts that name. Within an account it can name neither
-subjects of other sites nor the queue's interface, which are in the hub's account. Of these, a site's account sees only
-the three subjects of the site.
+Every site also has its own account, a namespace of subjects. A message names the subject to which the server sends its
+confirmation, and no permission restricts that name; but within an account it can name neither subjects of other sites
+nor the queue's interface. Of the hub's account, a site's account sees only the three subjects of the site.
 """
 
 from __future__ import annotations

@@ -93,8 +93,6 @@ class TakenError(LinkDownError):
 
 @dataclass(frozen=True)
 class Queue:
-    """The settings of the queue, and the hub that reads it."""
-
     cap: int  # bytes
     max_age: float  # seconds
     ack_wait: float  # seconds
@@ -154,7 +152,13 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
         "duplicate_window": min(DUPLICATES, queue.max_age),
     }
     try:
-        await _make_stream(js, wanted)
+        try:
+            config = (await js.stream_info(messages.STREAM)).config
+        except NotFoundError:
+            await js.add_stream(api.StreamConfig(name=messages.STREAM, **wanted))
+        else:
+            if config.evolve(**wanted) != config:
+                await js.update_stream(config.evolve(**wanted))
     except APIError as error:
         if error.err_code not in NO_ROOM:
             raise
@@ -172,16 +176,6 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
     )
     await js.add_consumer(messages.STREAM, consumer)
     return before
-
-
-async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
-    try:
-        config = (await js.stream_info(messages.STREAM)).config
-    except NotFoundError:
-        await js.add_stream(api.StreamConfig(name=messages.STREAM, **wanted))
-    else:
-        if config.evolve(**wanted) != config:
-            await js.update_stream(config.evolve(**wanted))
 
 
 async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
@@ -289,7 +283,6 @@ class Questions:
         return answer
 
     def found(self, site: str, name: str) -> None:
-        """Note that a sketch has begun to arrive."""
         self._missing.get(site, {}).pop(name, None)
 
     def forget(self, old: float) -> None:

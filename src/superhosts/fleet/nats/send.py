@@ -116,8 +116,7 @@ class NatsSender:
         options.check()
         self.site = check_site(site)
         self.counters = SendCounters()
-        self._options = options
-        self._say = say
+        self._options, self._say = options, say
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._progress: dict[str, _Progress] = {}
@@ -125,7 +124,6 @@ class NatsSender:
         self._notice = ""  # the last one of the hub
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop. Reports a broken link and retries."""
         asyncio.run(self._run(spool, stop))
 
     async def _run(self, spool: Spool, stop: threading.Event) -> None:
@@ -149,7 +147,6 @@ class NatsSender:
             await asyncio.to_thread(listener.join)
 
     async def _session(self, stop: threading.Event) -> None:
-        """Send and ask until the connection ends or the edge stops."""
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
         self._pace = CongestionWindow()

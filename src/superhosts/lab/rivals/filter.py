@@ -58,12 +58,6 @@ class Geometry(NamedTuple):
         return 8 * self.words + 4 * self.rows * self.counters
 
 
-@compiled
-def bit_of(pair: int, geometry: Geometry) -> int:
-    """Return the index of the bit that marks a pair as seen, from the high half of the pair's hash."""
-    return ((pair >> 32) * (64 * geometry.words)) >> 32
-
-
 Words = NDArray[np.uint64]
 Counters = NDArray[np.float32]
 ONES, LISTED = 0, 1  # indexes of `State.tally`
@@ -85,7 +79,8 @@ def write(
     total = 64 * geometry.words
     for i in range(start, len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
-        place = np.uint64(bit_of(np.uint64(pair_hash(mangled, np.uint64(peers[i]), key)), geometry))
+        pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
+        place = ((pair >> np.uint64(32)) * np.uint64(total)) >> np.uint64(32)  # of the bit that marks a pair as seen
         bit = np.uint64(1) << (place & np.uint64(63))
         if bits[place >> np.uint64(6)] & bit:
             continue

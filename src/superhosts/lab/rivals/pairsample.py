@@ -67,12 +67,6 @@ def sample_hash(mangled: int, peer: int, key: Key) -> int:
     return mangle64(((mangled << 32) & MASK64) | narrow(peer, key), key)
 
 
-@compiled
-def host_of(hashed: int, key: Key) -> int:
-    """Return the mangled host of a pair from its hash."""
-    return unmangle64(hashed, key) >> 32
-
-
 Hashes = NDArray[np.uint64]
 
 
@@ -135,7 +129,7 @@ def absorb(kept: Hashes, count: int, fresh: Hashes) -> int:
 def hosts_of(kept: Hashes, out: NDArray[np.uint32], key: Key) -> None:
     """Write the mangled host of every kept pair to `out`."""
     for i in range(len(kept)):
-        out[i] = np.uint32(host_of(kept[i], key))
+        out[i] = np.uint32(unmangle64(kept[i], key) >> np.uint64(32))
 
 
 ALL_HASHES = 2**64

@@ -73,30 +73,12 @@ def group_of(mangled: int, number: int, groups: int, key: Key) -> int:
 
 
 @compiled
-def group_number(pair: int) -> int:
-    """Return which of its host's groups a pair goes to."""
-    return pair & (HOST_GROUPS - 1)
-
-
-@compiled
-def register_of(pair: int) -> int:
-    """Return the register of a pair in its group."""
-    return (pair >> 5) & (REGISTERS - 1)
-
-
-@compiled
 def rank_of(pair: int) -> int:
     """Return the leading zeros of a pair's hash plus one, at most the largest value of a register."""
     rank = 1
     while rank < MAX_RANK and (pair >> (64 - rank)) & 1 == 0:
         rank += 1
     return rank
-
-
-@compiled
-def draw_of(pair: int, key: Key) -> int:
-    """Return a random number of 32 bits that belongs to a pair and does not depend on its rank."""
-    return pair_hash(pair, key.pair[1], key) >> 32
 
 
 Groups = NDArray[np.uint8]
@@ -169,14 +151,15 @@ def write(hosts: NDArray[np.uint32], peers: Addresses, state: State, geometry: G
     for i in range(len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
-        group = np.int64(group_of(mangled, np.uint64(group_number(pair)), np.uint64(geometry.groups), key))
+        number = pair & np.uint64(HOST_GROUPS - 1)
+        group = np.int64(group_of(mangled, number, np.uint64(geometry.groups), key))
         word = read_group(groups, group)
-        shift = np.uint64(REGISTER_BITS) * np.uint64(register_of(pair))
+        shift = np.uint64(REGISTER_BITS) * ((pair >> np.uint64(5)) & np.uint64(REGISTERS - 1))
         old, rank = (word >> shift) & np.uint64(MAX_RANK), np.uint64(rank_of(pair))
         if rank <= old:
             continue
         first = CELLS * np.int64(column_hash(mangled, bucket_draw, geometry.buckets))
-        draw = np.float64(draw_of(pair, key)) / 2.0**32
+        draw = np.float64(pair_hash(pair, key.pair[1], key) >> np.uint64(32)) / 2.0**32
         if take_cell(cells, first, np.uint32(mangled), 1.0 / openness(word), draw):
             write_group(groups, group, word + ((rank - old) << shift))
 

@@ -84,12 +84,6 @@ def level_of(pair: int) -> int:
     return level
 
 
-@compiled
-def label_of(mangled: int, pair: int) -> int:
-    """Return the label with which a host competes: the higher level wins, then the larger host. 0 is an empty label."""
-    return (level_of(pair) + 1) << 32 | mangled
-
-
 Buckets = NDArray[np.uint64]
 
 
@@ -104,7 +98,8 @@ def write(
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
         place = np.uint64(place_of(pair))
         word, bit = place >> np.uint64(6), np.uint64(1) << (place & np.uint64(63))
-        label = np.uint64(label_of(mangled, pair))
+        # The higher level wins, then the larger host. 0 is an empty label.
+        label = np.uint64(level_of(pair) + 1) << np.uint64(32) | mangled
         for row in range(first, geometry.rows, step):
             drawn = column_hash(mangled, column_draw(row, key), geometry.buckets)
             bucket = row * geometry.buckets + np.int64(drawn)

@@ -1,15 +1,8 @@
 """Mail: `smtp://user@host:587/?to=a@example.net,b@example.net&from=c@example.net`, one mail for each window with hosts.
 
-| option | what it says |
-|---|---|
-| `to` | recipients, separated by commas |
-| `from` | the sender's address (superhosts@ and the name of this machine) |
-| `password-file` | a file with the password of `user@` |
-| `tls` | `require` (STARTTLS; the default with a user), `try` (the default without) or `off` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-`smtps://host:465` uses TLS from the beginning. A password is never sent without TLS, unless `tls=off` says so. The mail
-lists the hosts or alerts as text, and has the records as JSON Lines attached.
+`smtps://host:465` uses TLS from the beginning. `tls` is `require` (STARTTLS; the default with a user), `try` (without)
+or `off`: a password is never sent without TLS, unless `tls=off` says so. The mail lists the hosts or alerts as text,
+and has the records as JSON Lines attached.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
 """NATS: `nats://host:4222/subject`, one message of JSON for each record; `nats+tls://` insists on TLS.
 
-| option | what it says |
-|---|---|
-| `jetstream` | `on`: wait until a stream has stored each message; `off`, the default: until the server has it |
-| `creds`, `nkey` | files with credentials, or with an nkey seed |
-| `password-file` | a file with the password of `user@` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-The header `Nats-Msg-Id` is the id of the record, so a stream drops repeats. Several servers of a cluster are separated
-by commas.
+With `jetstream=on` each message waits until a stream has stored it, else until the server has it. The header
+`Nats-Msg-Id` is the id of the record, so a stream drops repeats. Servers of a cluster are separated by commas.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""Syslog: one message of RFC 5424 for each record.
+"""Syslog: one message of RFC 5424 for each record, over UDP (RFC 5426), TCP (RFC 6587, with lengths) or TLS (RFC 5425).
 
-| address | transport |
-|---|---|
-| `syslog://host:514` | UDP (RFC 5426) |
-| `syslog+tcp://host:601` | TCP, each message behind its length (RFC 6587, octet counting) |
-| `syslog+tls://host:6514` | the same over TLS (RFC 5425); `ca=`, `cert=` and `key=` name PEM files |
-
-Options: `facility` (daemon), `severity` (notice), `app` (superhosts), `sd-id`, `format`, `timeout`. With `format=text`,
-the default, the fields of the record are structured data and the message is a line for people. With `format=json` the
-message is the record, and the structured data has its id alone. The name of the structured data needs the number of an
-enterprise. We have none, so it is `superhosts@32473`, where 32473 is the number that RFC 5612 reserves for examples;
-`sd-id=` takes your own.
+With `format=text`, the default, the fields of the record are structured data and the message is a line for people. With
+`format=json` the message is the record, and the structured data has its id alone. The name of the structured data needs
+the number of an enterprise. We have none, so it is `superhosts@32473`, where 32473 is the number that RFC 5612 reserves
+for examples; `sd-id=` takes your own.
 
 No syslog transport acknowledges messages. A datagram may be lost; over TCP, what was in flight when a connection broke
 is sent again with the whole batch if the system reports the break, else it is lost.

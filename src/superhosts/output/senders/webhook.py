@@ -1,17 +1,8 @@
 """Webhooks: `webhook+https://host/path?template=slack`, one POST of JSON for the records of a window.
 
-| option | what it says |
-|---|---|
-| `template` | `json` (the batch, the default), `slack`, `teams` or `pagerduty` |
-| `secret-file` | a file with the secret of signatures |
-| `routing-key-file` | for PagerDuty: a file with the integration key |
-| `token-file` | a file with a token: `Authorization: Bearer …` |
-| `password-file` | a file with the password of `user@` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-Other words of the query belong to the receiver. Requests have the headers of the Standard Webhooks convention:
-`webhook-id` is the same when a request is repeated, so that a receiver can drop repeats; `webhook-timestamp` is in
-seconds; with a secret, `webhook-signature` is `v1,` and the Base64 of the HMAC-SHA256 of `id.timestamp.body`. A secret
+docs/guides/destinations.md has the options. Other words of the query belong to the receiver. Requests have the headers
+of the Standard Webhooks convention: `webhook-id` is the same when a request is repeated, so that a receiver can drop
+repeats; with a secret, `webhook-signature` is `v1,` and the Base64 of the HMAC-SHA256 of `id.timestamp.body`. A secret
 that begins with `whsec_` is Base64, as the convention has it; any other counts as it is written.
 """
 

@@ -20,7 +20,6 @@ from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.containers import LONGEST
 from superhosts.sources.exports.layout import Bytes, Rows, add_records
-from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
 from superhosts.sources.exports.registry import (
     ESTABLISHED,
     LIMITS,
@@ -32,7 +31,7 @@ from superhosts.sources.exports.registry import (
     read_options,
     read_templates,
 )
-from superhosts.sources.exports.sflow_walk import walk_sflow
+from superhosts.sources.exports.walks import IPFIX_HEADER, V9_HEADER, walk_netflow, walk_sflow
 from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
 from superhosts.sources.frames.links import link_of
 
@@ -121,13 +120,13 @@ class Collector:
 
     def status(self, name: str) -> dict[str, Any]:
         totals = self._totals.tolist()
-        lost, restarts = self.registry.losses()
+        lost_records, lost_datagrams, restarts = self.registry.losses()
         return {
             "input": name,
             "datagrams": totals[layout.DATAGRAMS],
             "sampling": self.registry.rate() or None,
-            "lost_records": lost["records"],
-            "lost_datagrams": lost["datagrams"],
+            "lost_records": lost_records,
+            "lost_datagrams": lost_datagrams,
             "kernel_drops": self.dropped,
             "restarts": restarts,
             "other_datagrams": totals[layout.UNKNOWN_VERSION],
@@ -161,10 +160,12 @@ class Collector:
                 yield from self._replay(stream, template)
         elif reason == layout.OPTIONS:
             self._note_options(stream, content, self.registry.templates[stream, kind])
-        elif not self._borrow(stream, kind):
-            self._hold(batch, stream, kind, (at, end))
         else:
-            tally[layout.SET_END] = at  # the template is known now: read the set
+            others = {} if self._pool is None else self._pool.get(self.registry.key_of(stream), {})
+            if kind in others and self.registry.learn(stream, others[kind]):
+                tally[layout.SET_END] = at  # another input of the run knew the template: read the set
+            else:
+                self._hold(batch, stream, kind, (at, end))
 
     def _may_learn(self, stream: int, size: int) -> bool:
         """Return True unless an exporter from the network sends more new templates than there is time for."""
@@ -186,10 +187,6 @@ class Collector:
         except BadTemplateError:
             self._bad_templates += 1
         return found
-
-    def _borrow(self, stream: int, number: int) -> bool:
-        known = None if self._pool is None else self._pool.get(self.registry.key_of(stream), {}).get(number)
-        return known is not None and self.registry.learn(stream, known)
 
     def _note_options(self, stream: int, content: bytes, template: Template) -> None:
         count = 0

@@ -44,7 +44,8 @@ def looks_like_netflow(head: bytes) -> bool:
     if version == 9 and 1 <= count <= V9_MOST:
         return _is_set(head, 20, (0, 1), len(head))
     if version == 10 and count >= 20:
-        return _is_set(head, 16, (2, 3), max(count, 20)) and _ends_well(head, count)
+        following = head[count : count + 2]  # the next message, where its header is known
+        return _is_set(head, 16, (2, 3), max(count, 20)) and (len(following) < 2 or following == b"\0\x0a")
     return False
 
 
@@ -65,11 +66,6 @@ def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
     kind, length = struct.unpack_from("!HH", head, at)
     is_near = at + length <= end or len(head) >= 4096  # of a file, only its first bytes are known
     return (kind in templates or kind >= 256) and length >= 4 and is_near
-
-
-def _ends_well(head: bytes, length: int) -> bool:
-    """Return True if the next message, where its header is known, begins like this one."""
-    return len(head) < length + 2 or head[length : length + 2] == b"\0\x0a"
 
 
 def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int]]:
@@ -188,7 +184,6 @@ class PcapngRecords:
             at = behind
 
     def _frame(self, kind: int, content: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-        """Return start, end, link and time of the frame in a block; nothing if there is none."""
         number = length = ticks = begins = 0
         if kind == _INTERFACE and end - at >= 8:
             self._interfaces.append(self._interface(content, at, end))

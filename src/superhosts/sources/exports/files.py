@@ -21,7 +21,7 @@ from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
 from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
-from superhosts.sources.exports.netflow_walk import wide
+from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
 from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
@@ -146,8 +146,6 @@ class ExportFile(FileSource[Stream]):
 
 
 class _Splitter:
-    """Cuts blocks of bytes into datagrams."""
-
     def __init__(self, head: bytes, is_sflow: bool, name: str) -> None:
         self._is_sflow, self._name = is_sflow, name
         kinds = (kind for kind in CAPTURES if kind.recognises(head))

@@ -15,7 +15,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,6 @@ KINDS = (".pcap.zst", ".pcap", ".parquet")
 ZSTD_LEVEL = 1
 
 Bytes = NDArray[np.uint8]
-Write = Callable[[PacketBlock], None]
 
 _FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)  # nanoseconds; link type 1 is Ethernet
 _ETHERNET = bytes.fromhex("020000000001020000000002")
@@ -50,11 +49,6 @@ _FRAMES = {
 _PLACES = {4: (16 + 26, 16 + 24, 0x4500 + 28 + 0x4000 + 0x4011), 6: (16 + 22, 16 + 60, 17 + 8 + 9 + 9 + 8)}
 
 
-class Written(NamedTuple):
-    packets: int
-    bytes: int
-
-
 def capture_kind(path: Path) -> str:
     for kind in KINDS:
         if path.name.endswith(kind) and path.name != kind:
@@ -62,23 +56,18 @@ def capture_kind(path: Path) -> str:
     raise UsageError(f"{path}: the name of a capture ends in .pcap, .pcap.zst or .parquet")
 
 
-def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
-    """Write all packets of `blocks` to `path`, in the format that its name says."""
+def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> tuple[int, int]:
+    """Write all packets of `blocks` to `path`, in the format that its name says; return how many, and the bytes."""
     kind = capture_kind(path)
-    opened: Callable[[Path], AbstractContextManager[Write]] = {
-        ".pcap": _open_pcap,
-        ".pcap.zst": _open_zstd,
-        ".parquet": _open_parquet,
-    }[kind]
     packets = 0
     with output_errors(path), replacing(replaceable(path), durable=False) as part:
-        with opened(part) as write:
+        with _opened(part, kind) as write:
             for block in blocks:
                 if any(len(batch) for batch in block):
                     write(block)
                     packets += sum(len(batch) for batch in block)
         size = part.stat().st_size
-    return Written(packets, size)
+    return packets, size
 
 
 def is_written_here(path: Path) -> bool:
@@ -102,28 +91,24 @@ def is_written_here(path: Path) -> bool:
 
 
 @contextmanager
-def _open_pcap(part: Path) -> Iterator[Write]:
-    with part.open("wb", buffering=0) as file:
-        file.write(_FILE_HEADER)
-        yield lambda block: _write_all(file, pack_block(block).data)
-
-
-@contextmanager
-def _open_zstd(part: Path) -> Iterator[Write]:
+def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
+    """Yield a function that writes a block to a new capture of a kind."""
     import zstandard
 
-    compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
-    with part.open("wb") as file, compressor.stream_writer(file) as stream:
-        stream.write(_FILE_HEADER)
-        yield lambda block: _write_all(stream, pack_block(block).data)
-
-
-@contextmanager
-def _open_parquet(part: Path) -> Iterator[Write]:
-    pa, pq = _arrow()
-    schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
-    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-        yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+    if kind == ".parquet":
+        pa, pq = _arrow()
+        schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
+        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+            yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+    elif kind == ".pcap":
+        with part.open("wb", buffering=0) as file:
+            file.write(_FILE_HEADER)
+            yield lambda block: _write_all(file, pack_block(block).data)
+    else:
+        compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
+        with part.open("wb") as packed, compressor.stream_writer(packed) as stream:
+            stream.write(_FILE_HEADER)
+            yield lambda block: _write_all(stream, pack_block(block).data)
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -309,10 +294,10 @@ def write_traffic(capture: Path, blocks: Iterable[PacketBlock], tally: Tally) ->
     truth = truth_path(capture)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
     with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
-        written = write_capture(capture, _counted(blocks, tally))
+        packets, size = write_capture(capture, _counted(blocks, tally))
         rows = tally.rows()
         write_rows(part, rows)
-    return Synthetic(capture, truth, written.packets, tally.flows, tally.super_hosts, written.bytes, rows)
+    return Synthetic(capture, truth, packets, tally.flows, tally.super_hosts, size, rows)
 
 
 def _counted(blocks: Iterable[PacketBlock], tally: Tally) -> Iterator[PacketBlock]:

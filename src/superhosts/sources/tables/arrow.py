@@ -399,8 +399,10 @@ class Places:
 def placed(source: Opens) -> Places:
     """Return an input to be read anywhere: a plain file as it is, what is behind a URL by parts, the rest as a copy."""
     if isinstance(source, Input) and source.reopens and not source.compression:
-        if is_url(source.path):
-            return _of_url(source.name) if source.size is not None else _copied(source)
+        if is_url(source.path) and source.size is not None:
+            system, path = file_system(source.name)
+            size = int(system.info(path)["size"])
+            return Places(size, lambda: system.open(path, "rb", cache_type="none"))
         file = source.open_file()
         if file is not None:
             return _of_file(file, lambda: os.close(file))
@@ -410,12 +412,6 @@ def placed(source: Opens) -> Places:
 def _of_file(file: int, close: Callable[[], None]) -> Places:
     size = os.fstat(file).st_size
     return Places(size, lambda: PlacedFile(file, size), close)
-
-
-def _of_url(url: str) -> Places:
-    system, path = file_system(url)
-    size = int(system.info(path)["size"])
-    return Places(size, lambda: system.open(path, "rb", cache_type="none"))
 
 
 def _copied(source: Opens) -> Places:

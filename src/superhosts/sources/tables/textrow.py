@@ -223,6 +223,8 @@ class Rows(NamedTuple):
 
 
 class Row(NamedTuple):
+    """What became of a line, and its row. The loops write it: a function given the arrays would cost a quarter more."""
+
     status: int
     kind: int
     src_high: np.uint64

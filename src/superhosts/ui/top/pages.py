@@ -1,9 +1,4 @@
-"""The lines above the table: what is shown, of which window, whether it is live, and what is missing.
-
-The page of one host: its number with the interval, its past as a chart, evidence, sites and alerts.
-
-Alerts and sites as lines of a table.
-"""
+"""Texts of the screens: the lines above the table of hosts, the page of one host, and alerts and sites as lines."""
 
 from __future__ import annotations
 

@@ -76,7 +76,10 @@ class Answers:
         if top is not None and not (top >= 1 and top == int(top)):
             raise UsageError(f"top {top:g}: a whole number, 1 or more")
         sites = frozenset(site for site in asked.get("sites", "").split(",") if site)
-        start, end = (None if each is None else round(each * SECOND) for each in _span(asked))
+        span = _time(asked, "start"), _time(asked, "end")
+        if span[0] is not None and span[1] is not None and span[0] >= span[1]:
+            raise UsageError("start is not before end")
+        start, end = (None if each is None else round(each * SECOND) for each in span)
         question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
         return await self._question(lambda: self.view.ask(question))
 
@@ -164,13 +167,6 @@ def _time(asked: Parameters, name: str) -> float | None:
     if seconds is not None and not 0 <= seconds <= LARGEST_TIME:
         raise UsageError(f"{name} {seconds:g}: not a time, in seconds since 1970")
     return seconds
-
-
-def _span(asked: Parameters) -> tuple[float | None, float | None]:
-    start, end = _time(asked, "start"), _time(asked, "end")
-    if start is not None and end is not None and start >= end:
-        raise UsageError("start is not before end")
-    return start, end
 
 
 def _text(content: Any, name: str) -> str:

@@ -166,18 +166,12 @@ def make_app(
     login = pages["login.html"]
     wrong = login.saying("This token is wrong.")
 
-    def getting(name: str) -> Endpoint:
-        async def get(request: Request) -> Response:
-            return _sent(request, await getattr(answers, name)(request.query_params))
+    def api(name: str, *, posts: bool) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            asked = await _json_of(request) if posts else request.query_params
+            return _sent(request, await getattr(answers, name)(asked))
 
-        return _told(get, say)
-
-    def posting(name: str) -> Endpoint:
-        async def post(request: Request) -> Response:
-            content = await _json_of(request)
-            return _sent(request, await getattr(answers, name)(content))
-
-        return _told(post, say)
+        return _told(answer, say)
 
     async def events(_: Request) -> Response:
         if changes.viewers >= MOST_VIEWERS:
@@ -207,8 +201,8 @@ def make_app(
         return _error(404, "no such file") if page is None else _page(request, page)
 
     routes = [Route("/", _told(index, say)), Route("/login", _told(log_in, say), methods=["GET", "POST"])]
-    routes += [Route(f"/api/{name}", getting(name)) for name in GET_ROUTES]
-    routes += [Route(f"/api/{name}", posting(name), methods=["POST"]) for name in POST_ROUTES]
+    routes += [Route(f"/api/{name}", api(name, posts=False)) for name in GET_ROUTES]
+    routes += [Route(f"/api/{name}", api(name, posts=True), methods=["POST"]) for name in POST_ROUTES]
     routes += [Route("/api/events", _told(events, say)), Route("/static/{name:path}", _told(static, say))]
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access, say, writing)
 
