@@ -33,7 +33,6 @@ from processes import (
     broker_pid,
     make_edge,
     make_hub,
-    make_hub_on_files,
     one_process,
     rows,
     sites_traffic,
@@ -106,10 +105,8 @@ class Fleet:
         length = f"{PANES * SECONDS}s"
         cut = ["--window", length, "--slide", f"{SECONDS}s"] if slides else ["--window", f"{SECONDS}s"]
         self.archive = folder / "archive"
-        make = make_hub_on_files if by_files else make_hub
-        self.hub, link = make(
-            folder, "--grace", "3s", "--threshold", str(THRESHOLD), *(cut if slides else []), sites=SITES
-        )
+        options = ["--grace", "3s", "--threshold", str(THRESHOLD), *(cut if slides else [])]
+        self.hub, link = make_hub(folder, *options, sites=SITES, by_files=by_files)
         self.url = link[-1]
         self.edges: dict[str, Node] = {}
         self.captures: dict[str, list[Path]] = {}  # captures of each site, one per window

@@ -12,8 +12,7 @@ import pytest
 def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str, ...]]:
     """A file system of 1 MiB that is full until the file make-room is there, and the words that run a process with it.
 
-    Only that process sees what is in the returned folder; `seen_by` says where others find it. With a ballast of 1
-    MiB or more, nothing at all has room.
+    Only that process sees what is in the returned folder. With a ballast of 1 MiB or more, nothing at all has room.
     """
     if shutil.which("unshare") is None:
         pytest.skip("needs a small file system of its own: there is no unshare here")

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +103,18 @@ def free_port() -> int:
             return port
 
 
-def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """Return a hub with an embedded broker, and the options that connect an edge to it."""
-    place = f"127.0.0.1:{free_port()}"
-    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--listen", place]
+def make_hub(
+    folder: Path, *options: str, sites: tuple[str, ...] = SITES, by_files: bool = False
+) -> tuple[Node, list[str]]:
+    """Return a hub with an embedded broker, or one that reads a folder, and the options that connect an edge to it."""
+    place, link = f"127.0.0.1:{free_port()}", str(folder / "link")
+    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive")]
+    keep += ["--from", link] if by_files else ["--listen", place]
     arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
-    return Node(folder / "hub.log", *arguments), ["--nats", f"nats://{place}"]
+    return Node(folder / "hub.log", *arguments), ["--to", link] if by_files else ["--nats", f"nats://{place}"]
 
 
-def make_hub_on_files(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """Return a hub that reads a folder, and the options that connect an edge to it."""
-    link = folder / "link"
-    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--from", str(link)]
-    arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
-    return Node(folder / "hub.log", *arguments), ["--to", str(link)]
+make_hub_on_files = partial(make_hub, by_files=True)
 
 
 def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:

@@ -89,7 +89,7 @@ def last_revisions(run: Any) -> dict[int, tuple[int, list[tuple[Any, ...]]]]:
     return {each.window.end: (each.packets, rows(each)) for each in run}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_are_those_of_each_window_alone(tmp_path: Path, way: str, seed: int) -> None:
     frames = random_traffic(seed)

@@ -9,12 +9,10 @@ back on a key that others know. They take the first of these:
 4. a random key for this run, if no such file can be made. Nothing that is saved with it can be queried later.
 
 The library makes sketches with its `key` argument, SUPERHOSTS_KEY or the public key: what a program computes must not
-depend on the home folder of its user, and two machines that run the same program must be able to merge. `own_key`
-returns the user's key to programs that want it.
+depend on the home folder of its user. `own_key` returns the user's key to programs that want it.
 
-Reading is different: a file names the fingerprint of its key. Without a key argument or SUPERHOSTS_KEY, commands and
-library look for that fingerprint among the keys at hand, which are the public one and the user's own. A program thus
-loads what a command has saved, and a command reads files that were written with the public key.
+A file names the fingerprint of its key. To read it without a key argument or SUPERHOSTS_KEY, commands and library look
+for that fingerprint among the keys at hand, which are the public one and the user's own.
 """
 
 from __future__ import annotations

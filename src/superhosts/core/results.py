@@ -17,20 +17,9 @@ from typing import Any, NamedTuple, Protocol, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs
 from superhosts.core.defaults import THRESHOLD, TOP
-from superhosts.core.pairs import (
-    IPV4,
-    MASK64,
-    Addresses,
-    Host,
-    HostFormat,
-    Part,
-    Window,
-    array_to_numbers,
-    as_words,
-    format_for,
-    words_to_column,
-)
+from superhosts.core.pairs import IPV4, MASK64, Addresses, Host, HostFormat, Part, Window
 from superhosts.core.times import iso_time
 from superhosts.errors import MissingExtraError, UsageError
 
@@ -193,7 +182,7 @@ class SuperHosts:
         # True where peers were counted, not estimated
         self.exact = np.full(len(peers), exact) if isinstance(exact, bool) else exact
         self._order: NDArray[np.intp] | None = None  # how rows were sorted
-        format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+        format = pairs.format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
         self._origins: tuple[Origin, ...] = (Origin(Part(format.family), format),)
         self._which: NDArray[np.uint8] | None = None  # the origin of each row, if there are several
         if sort:
@@ -224,7 +213,7 @@ class SuperHosts:
             return whole
         origins = sorted({origin for each in results for origin in each._origins})
         widths = {origin.format.key_bits for origin in origins}
-        hosts: Any = [each.hosts if len(widths) == 1 else as_words(each.hosts) for each in results]
+        hosts: Any = [each.hosts if len(widths) == 1 else pairs.as_words(each.hosts) for each in results]
         columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
         whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
         whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
@@ -269,7 +258,7 @@ class SuperHosts:
 
     @property
     def unnamed(self) -> int:
-        rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
+        rows = zip(pairs.array_to_numbers(self.hosts), self._row_origins(), strict=True)
         return sum(not origin.format.knows(number) for number, origin in rows)
 
     def named(self, detector: str, part: Part | None = None) -> SuperHosts:
@@ -289,7 +278,7 @@ class SuperHosts:
             rows._origins, rows._which = (self._origins[chosen[0]],), None
             bits = rows.format.key_bits
             words: Any = rows.hosts
-            rows.hosts = words if words.ndim == 1 else words_to_column(words, bits)
+            rows.hosts = words if words.ndim == 1 else pairs.words_to_column(words, bits)
         return rows
 
     # Rows
@@ -339,7 +328,7 @@ class SuperHosts:
             except UsageError:  # It is no host of this kind.
                 continue
             words = np.array([[value >> 64, value & MASK64]], np.uint64)
-            rows = (as_words(self.hosts) == words).all(axis=1)
+            rows = (pairs.as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
             if (rows if self._which is None else rows & (self._which == number)).any():
@@ -388,7 +377,7 @@ class SuperHosts:
         return [self._origins[i] for i in self._which.tolist()]
 
     def _hosts(self) -> list[Host]:
-        numbers = array_to_numbers(self.hosts)
+        numbers = pairs.array_to_numbers(self.hosts)
         return [origin.format.to_host(number) for number, origin in zip(numbers, self._row_origins(), strict=True)]
 
     # Tables and text

@@ -10,25 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from superhosts.core import pairs
 from superhosts.core.fields import Check, FieldError, name, one_of, optional, record, sequence, text, whole
-from superhosts.core.pairs import (
-    CONTACT_DIRECTIONS,
-    COUNTS,
-    DIRECTIONS,
-    INT64,
-    KEYS,
-    MOST_FILTER,
-    PORT_BITS,
-    SIDES,
-    TEXT,
-    HostFormat,
-    Part,
-    Window,
-)
+from superhosts.core.pairs import COUNTS, KEYS, PORT_BITS, SIDES, HostFormat, Part, Window
 from superhosts.cubefile.container import Arrays, File, write
 
 # A contact that is unanswered is the difference of two others, and not stored.
-_DIRECTIONS = (*DIRECTIONS, *(each for each in CONTACT_DIRECTIONS if not each.startswith("unanswered")))
+_DIRECTIONS = (*pairs.DIRECTIONS, *(each for each in pairs.CONTACT_DIRECTIONS if not each.startswith("unanswered")))
 MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS)
 LEAST_EVIDENCE: Final = 1 << 10  # pairs of the smallest sample
 MOST_EVIDENCE: Final = 1 << 22
@@ -131,7 +119,7 @@ def _window(value: Any, place: str) -> Window:
 def host_format(value: Any, place: str) -> HostFormat:
     family, prefix, *port = sequence(whole(0, 128), 2, 3)(value, place)
     one_of(4, 6, KEYS)(family, f"{place}[0]")
-    check = one_of(INT64.prefix, TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
+    check = one_of(pairs.INT64.prefix, pairs.TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
     check(prefix, f"{place}[1]")
     if port:
         one_of(PORT_BITS)(port[0], f"{place}[2]")
@@ -154,7 +142,9 @@ _PART: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES),
 # Without them: hosts are counted, of all packets.
 _LATER: dict[str, Check] = {
     "counts": one_of(*COUNTS),
-    "filter": text(f"[a-z0-9 ,#-]{{0,{MOST_FILTER}}}", f"at most {MOST_FILTER} of a-z, 0-9, space, comma, # and -"),
+    "filter": text(
+        f"[a-z0-9 ,#-]{{0,{pairs.MOST_FILTER}}}", f"at most {pairs.MOST_FILTER} of a-z, 0-9, space, comma, # and -"
+    ),
 }
 KEY_FIELD = text("[0-9a-f]{16}", "16 hexadecimal digits")
 WIDTH_FIELD = one_of(32, 64, 128)

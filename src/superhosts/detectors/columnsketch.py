@@ -233,27 +233,8 @@ class ColumnSketch(Detector):
         ratios = noise_ratio(fills) if self.geometry.arrays > 1 else fills[:, 0] / np.maximum(1 - fills[:, 0], 1e-9)
         return math.sqrt(self.geometry.rows * float(ratios.mean()))
 
-    def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return mangled hosts that may have `threshold` peers (larger ones only in a full sketch), and zeros."""
-        lowest = threshold
-        while lowest <= max(threshold, self.geometry.rows * math.log(2 * self.geometry.rows)):
-            try:
-                found = self.engine.search(self.search_for(lowest))
-            except CrowdedError:
-                lowest *= 2
-                continue
-            if lowest > threshold:
-                self._warn_crowded(threshold, f"the search was limited to hosts with about {lowest:g} or more peers")
-            return found
-        self._warn_crowded(threshold, "no host can be distinguished from the others")
-        return np.empty((0, 2), np.uint64), np.empty((0, self.geometry.arrays + 1), np.int32)
-
-    def _warn_crowded(self, threshold: float, effect: str) -> None:
-        text = f"this {self.name} is too full for threshold {threshold:g}: {effect}; use more memory or shorter windows"
-        warn_caller(text)
-
     def _find(self, threshold: float) -> SuperHosts:
-        mangled, counts = self._search(threshold)
+        mangled, counts = search_columns(self, threshold)
         found = self._estimates(mangled, counts)
         # Only a lower bound is known of saturated hosts.
         keep = np.flatnonzero((found.peers >= threshold - self.slack) | found.saturated)
@@ -344,6 +325,26 @@ class ColumnSketch(Detector):
     def zeros(self) -> Counts:
         """Copy of the zero counts of all columns."""
         return self.engine.zeros().copy()
+
+
+def search_columns(sketch: Any, threshold: float) -> tuple[Words, Counts]:
+    """Return mangled hosts that may have `threshold` peers (larger ones only in a full sketch), and zeros."""
+    lowest, rows = threshold, sketch.geometry.rows
+    found: tuple[Words, Counts] = np.empty((0, 2), np.uint64), np.empty((0, sketch.geometry.arrays + 1), np.int32)
+    effect = "no host can be distinguished from the others"
+    while lowest <= max(threshold, rows * math.log(2 * rows)):
+        try:
+            found = sketch.engine.search(sketch.search_for(lowest))
+        except CrowdedError:
+            lowest *= 2
+            continue
+        if lowest == threshold:
+            return found
+        effect = f"the search was limited to hosts with about {lowest:g} or more peers"
+        break
+    too_full = f"this {sketch.name} is too full for threshold {threshold:g}"
+    warn_caller(f"{too_full}: {effect}; use more memory or shorter windows")
+    return found
 
 
 @cache

@@ -60,8 +60,6 @@ MOST_FILES = 256  # files of one task: overlapping files are read concurrently, 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: what to do with which files, and the digest that names the result."""
-
     kind: str  # "fold", "merge" or "restore"
     digest: str
     names: Sequence[str]  # captures, or sketches in the folder
@@ -358,7 +356,6 @@ class Batch:
         return size
 
     def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
-        """Merge the files of each window until one is left."""
         while any(len(names) > 1 for names in pieces.values()):
             targets: dict[str, tuple[int, int]] = {}  # by digest: the window, and the position among its files
             tasks = []
@@ -377,7 +374,6 @@ class Batch:
         return {window: name for window, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:
-        """Query the unions, and yield the windows in order of time."""
         query = [self._settings.threshold, self._settings.top]
         files = [unions[window] for window in sorted(unions)]
         tasks = [self._make_task("restore", [file], file, self._folding, query) for file in files]

@@ -123,7 +123,6 @@ class Edge:
         self.on_wait: Callable[[], None] = lambda: None  # called while the main loop waits for the disk
 
     def run(self) -> None:
-        """Spool every window until the input ends or the edge is stopped."""
         self.counters.interrupted += self._note.tell_lost()
         writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
@@ -153,7 +152,7 @@ class Edge:
     def on_progress(self) -> None:
         """Record which window a crash would lose, if the input cannot be read again."""
         if not self._replays:
-            unwritten = self._writer.unwritten() if self._writer is not None else None
+            unwritten = min(self._writer.unwritten, default=None) if self._writer is not None else None
             self._note.set(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
@@ -218,14 +217,14 @@ class _Writer:
     def __init__(self, edge: Edge, timing: EdgeTiming) -> None:
         self._edge, self._timing = edge, timing
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
-        self._unwritten: list[Window] = []  # closed, but not in the spool yet
+        self.unwritten: list[Window] = []  # closed, but not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
     def offer(self, sketch: Sketch) -> None:
         """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
         assert sketch.window is not None
-        self._unwritten.append(sketch.window)
+        self.unwritten.append(sketch.window)
         limit = time.monotonic() + self._timing.hold_up
         while True:
             try:
@@ -238,19 +237,15 @@ class _Writer:
 
     def _tell_lost(self, sketch: Sketch, why: str) -> None:
         assert sketch.window is not None
-        self._unwritten.remove(sketch.window)
+        self.unwritten.remove(sketch.window)
         self._edge.counters.lost += 1
         self._edge._say(Notice(f"LOST: {window_name(sketch.window)}: {why}", "lost", WARNING))
-
-    def unwritten(self) -> Window | None:
-        """Return the earliest window that is closed but not in the spool yet."""
-        return min(self._unwritten, default=None)
 
     def _run(self) -> None:
         while (sketch := self._queue.get()) is not None:
             assert sketch.window is not None
             if self._edge.write(sketch):
-                self._unwritten.remove(sketch.window)
+                self.unwritten.remove(sketch.window)
             else:
                 self._tell_lost(sketch, "the spool could not be written before the stop")
 
@@ -473,5 +468,4 @@ class LocalRows:
             on_error(OutputError(f"reports that --output never got: {self.lost}"))
 
     def status(self) -> dict[str, int]:
-        """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}

@@ -74,8 +74,6 @@ class _Failed(NamedTuple):
 
 
 class FileSender:
-    """Writes sketches to a store and waits for the hub's receipts there."""
-
     def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
         self._store, self._site = _as_store(where, "--to"), check_site(site)
         self._home = self._store.home(site)
@@ -175,7 +173,6 @@ class FileReceiver:
             stop.wait(_pause(self._store, self._unlisted))
 
     def look(self, intake: Intake, stop: threading.Event) -> None:
-        """Take what is in the store now, and log what cannot be taken."""
         try:
             self.step(intake, stop)
             self._status.up()

@@ -150,7 +150,6 @@ class Roster:
             }
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return everything that is known, for the status file."""
         with self._lock:
             return {
                 site: {

@@ -358,7 +358,6 @@ class WindowStore:
         return Receipt(name, MERGED) if ledger is not None and name in ledger.known else None
 
     def refusals(self, window: str) -> dict[str, str]:
-        """Return the sites whose sketches of a window were refused, and why."""
         with self.lock:
             sketch_ids = [(SketchId.parse(name), reason) for name, reason in self._refused.items()]
         return {sketch_id.site: reason for sketch_id, reason in sketch_ids if sketch_id.window_name == window}

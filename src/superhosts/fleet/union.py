@@ -63,7 +63,6 @@ class Merger:
         self.on_merged: Callable[[], None] = lambda: None  # called after each sketch: the work moves
 
     def take(self) -> Sketch:
-        """Return the union, and release it here."""
         assert self._union is not None
         sketch, self._union = self._union.sketch, None
         return sketch

@@ -36,15 +36,8 @@ OKABE_ITO = {
     "vermillion": "#D55E00",
     "purple": "#CC79A7",
 }
-SERIES = (
-    "vermillion",
-    "blue",
-    "green",
-    "purple",
-    "orange",
-    "sky",
-    "black",
-)  # in the order of their use; yellow is pale
+# In the order of their use; yellow is pale.
+SERIES = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 SHAPES = "osD^vPX"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "superhosts",  # Names inside the file depend on nothing else.

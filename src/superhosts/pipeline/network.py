@@ -21,38 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs as traffic
+from superhosts.core import prefixes
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.lens import PLAIN_LENS, Allowed, Lens
-from superhosts.core.pairs import (
-    ANSWERED,
-    ANSWERS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    MASK64,
-    MOST_PORTS,
-    OPENED,
-    PORT_BITS,
-    PROTOCOL_SHIFT,
-    SRC_PORT_SHIFT,
-    Addresses,
-    Details,
-    PacketBatch,
-    PairBatch,
-    Part,
-)
-from superhosts.core.prefixes import (
-    SPECIAL_NETWORKS,
-    Flags,
-    OutsideSample,
-    PrefixTable,
-    inside,
-    make_table,
-    mark_inside,
-    mark_special,
-    parse_networks,
-    tables_of_some,
-    tables_of_whole,
-)
+from superhosts.core.pairs import Addresses, Details, PacketBatch, PairBatch, Part
+from superhosts.core.prefixes import Flags, PrefixTable, inside, mark_inside, mark_special
 from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
@@ -65,16 +39,17 @@ SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecifi
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
 # The marks of packets that count for a contact (packetdetails.py)
-MARKS = {"": 0, "opened": OPENED, "answered": ANSWERS | ANSWERED}
+MARKS = {"": 0, "opened": traffic.OPENED, "answered": traffic.ANSWERS | traffic.ANSWERED}
 BLOCK = 1024  # packets whose flags are in a core's cache together
 Ports = NDArray[np.uint16]
 
 _ZERO = np.uint64(0)
 _PORT = np.uint64(0xFFFF)
-_SRC_PORT = np.uint64(SRC_PORT_SHIFT)
-_PROTOCOL = np.uint64(PROTOCOL_SHIFT)
-_HAS_PROTOCOL, _HAS_PORTS, _ANSWERS = np.uint64(HAS_PROTOCOL), np.uint64(HAS_PORTS), np.uint64(ANSWERS)
-_CONTACTS = np.uint64(OPENED | ANSWERS | ANSWERED)
+_SRC_PORT = np.uint64(traffic.SRC_PORT_SHIFT)
+_PROTOCOL = np.uint64(traffic.PROTOCOL_SHIFT)
+_HAS_PROTOCOL, _HAS_PORTS = np.uint64(traffic.HAS_PROTOCOL), np.uint64(traffic.HAS_PORTS)
+_ANSWERS = np.uint64(traffic.ANSWERS)
+_CONTACTS = np.uint64(traffic.OPENED | traffic.ANSWERS | traffic.ANSWERED)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: ports end up in all bits
 
 
@@ -361,22 +336,22 @@ class Network:
                 raise UsageError(f"{setting(name, bits)}: must be from 1 to {most}")
         if special not in SPECIAL:
             raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL)}")
-        inner_networks, excluded = parse_networks(inner, "inner"), parse_networks(exclude, "exclude")
+        inner_networks, excluded = prefixes.parse_networks(inner, "inner"), prefixes.parse_networks(exclude, "exclude")
         if inner and not inner_networks:  # An empty file must not make every address inner.
             raise UsageError(f"{setting('inner', ' '.join(inner))}: contains no prefix")
         self.all_inner = not inner_networks
-        self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
-        self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
+        self.inner = {family: prefixes.make_table(inner_networks, family) for family in (4, 6)}
+        self.excluded = {family: prefixes.make_table(excluded, family) for family in (4, 6)}
         self.drops_special = special == "drop"
         self.host_bits = {4: ipv4_prefix, 6: ipv6_prefix}
         self.lens = lens
         self._port_use = PortUse(
             int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports")
         )
-        self._hosts_with_inner = tables_of_some(inner_networks, self.host_bits)
-        self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
+        self._hosts_with_inner = prefixes.tables_of_some(inner_networks, self.host_bits)
+        self._hosts_all_inner = prefixes.tables_of_whole(inner_networks, self.host_bits)
         self.counters = Counters()
-        self.outside = OutsideSample()
+        self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
 
@@ -444,13 +419,13 @@ class Network:
     def _passing(self, details: Details) -> NDArray[np.uint8]:
         lens, passes = self.lens, np.ones(len(details), bool)
         if lens.protocols is not None:
-            known = details & np.uint64(HAS_PROTOCOL) != 0
-            passes &= known & (lens.allowed.protocols[details >> np.uint64(PROTOCOL_SHIFT) & np.uint64(0xFF)] == 1)
+            known = details & _HAS_PROTOCOL != 0
+            passes &= known & (lens.allowed.protocols[details >> _PROTOCOL & np.uint64(0xFF)] == 1)
         if lens.needs_ports or lens.ports is not None:
-            passes &= details & np.uint64(HAS_PORTS) != 0
+            passes &= details & _HAS_PORTS != 0
         if lens.ports is not None:
             ports = lens.allowed.ports
-            sent, asked = details >> np.uint64(SRC_PORT_SHIFT) & np.uint64(MOST_PORTS), details & np.uint64(MOST_PORTS)
+            sent, asked = details >> _SRC_PORT & _PORT, details & _PORT
             passes &= (ports[sent] | ports[asked]) == 1
         return passes.astype(np.uint8)
 
@@ -491,7 +466,7 @@ class Network:
 
     @cached_property
     def _hosts_all_special(self) -> dict[int, PrefixTable]:
-        return tables_of_whole(SPECIAL_NETWORKS, self.host_bits)
+        return prefixes.tables_of_whole(prefixes.SPECIAL_NETWORKS, self.host_bits)
 
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
         if self.host_bits[family] < (32 if family == 4 else 128):
@@ -503,9 +478,9 @@ class Network:
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
         if self.lens.hosts_have_ports and hosts.ndim == 1:
-            hosts = np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
+            hosts = np.asarray(hosts >> np.uint64(traffic.PORT_BITS), np.uint32)
         elif self.lens.hosts_have_ports:
-            hosts = np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))
+            hosts = np.asarray(hosts & np.array([traffic.MASK64, traffic.MASK64 - traffic.MOST_PORTS], np.uint64))
         if part.family == 6 and hosts.ndim == 1:
             prefixes = hosts
             hosts = np.zeros((len(prefixes), 2), np.uint64)

@@ -9,9 +9,9 @@ years away from everything else, closes nothing.
 Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
 and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
 
-A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. Live traffic may
-stop or be slow: then a clock closes windows (`tick`), and windows in which nothing came can be asked for (`gaps`).
-With `joins`, a whole input that is shorter than a window is one window (`ShortInput`).
+A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. In live traffic
+a clock closes windows, too (`tick`), and empty windows can be asked for (`gaps`). With `joins`, a whole input that is
+shorter than a window is one window (`ShortInput`).
 """
 
 from __future__ import annotations

@@ -474,7 +474,6 @@ class Assembler:
             await self.publish(reply, ACK)
 
     async def give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
-        """Give up a sketch that is arriving, and remove its file."""
         if not self._is_current(assembly):
             return
         self.counters.abandoned += 1

@@ -272,7 +272,6 @@ class Broker:
                 )
 
     def _watch(self) -> None:
-        """Wait until the server ends; reload it when the sites have changed."""
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:

@@ -93,8 +93,6 @@ class TakenError(LinkDownError):
 
 @dataclass(frozen=True)
 class Queue:
-    """The settings of the queue, and the hub that reads it."""
-
     cap: int  # bytes
     max_age: float  # seconds
     ack_wait: float  # seconds
@@ -285,7 +283,6 @@ class Questions:
         return answer
 
     def found(self, site: str, name: str) -> None:
-        """Note that a sketch has begun to arrive."""
         self._missing.get(site, {}).pop(name, None)
 
     def forget(self, old: float) -> None:

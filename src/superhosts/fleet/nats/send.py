@@ -124,7 +124,6 @@ class NatsSender:
         self._notice = ""  # the last one of the hub
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop. Reports a broken link and retries."""
         asyncio.run(self._run(spool, stop))
 
     async def _run(self, spool: Spool, stop: threading.Event) -> None:
@@ -148,7 +147,6 @@ class NatsSender:
             await asyncio.to_thread(listener.join)
 
     async def _session(self, stop: threading.Event) -> None:
-        """Send and ask until the connection ends or the edge stops."""
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
         self._pace = CongestionWindow()

@@ -7,7 +7,6 @@ key, nobody can read addresses from them. One that breaks a law of detectors nam
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -21,14 +20,15 @@ from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
+from superhosts.detectors.columnsketch import search_columns
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Arrays, Counts, CrowdedError, Engine, Plan, Words, make_engine, to_host
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words, make_engine, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.lock import state_of
 from superhosts.detectors.registry import DETECTORS
-from superhosts.errors import GeometryError, MergeError, ThresholdWarning, UsageError
+from superhosts.errors import GeometryError, MergeError, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
@@ -202,23 +202,8 @@ class ColumnRival(EngineRival):
         """Return the share of rows that other hosts are assumed to set in the AND."""
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
-        """Search. If the columns are too full for this threshold, search for larger hosts only and warn."""
-        lowest, rows = threshold, self.geometry.rows
-        while lowest <= max(threshold, rows * math.log(2 * rows)):
-            try:
-                mangled, counts = self.engine.search(self.search_for(lowest))
-            except CrowdedError:
-                lowest *= 2
-                continue
-            if lowest > threshold:
-                self._warn(threshold, f"the search was limited to hosts with about {lowest:g} or more peers")
-            return mangled[:, 1].astype(np.uint32), self._estimates(counts)
-        self._warn(threshold, "no host can be distinguished from the others")
-        return np.empty(0, np.uint32), self._estimates(np.empty((0, self.geometry.arrays + 1), np.int32))
-
-    def _warn(self, threshold: float, effect: str) -> None:
-        text = f"this {self.name} is too full for threshold {threshold:g}: {effect}; use more memory or shorter windows"
-        warnings.warn(text, ThresholdWarning, stacklevel=5)
+        mangled, counts = search_columns(self, threshold)
+        return mangled[:, 1].astype(np.uint32), self._estimates(counts)
 
     def _measure(self, mangled: Mangled) -> Estimate:
         return self._estimates(self.engine.measure(as_words(mangled)))
