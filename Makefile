@@ -57,7 +57,7 @@ check: lint test-all
 
 # The manual pages and the reference of commands and of the configuration file, from the texts of the help.
 manual: $(MARK)
-	$(BIN)/python -m superhosts.cli._manual man docs/reference
+	$(BIN)/python docs/manual.py man docs/reference
 
 # The documentation as a site, in build/docs/site; a broken link is an error.
 docs: $(MARK)

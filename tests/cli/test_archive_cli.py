@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable
@@ -164,12 +163,6 @@ def test_a_host_over_time_and_sites(run: Run, archive: Path, tmp_path: Path) -> 
     assert [list(row) for row in lines(tmp_path / "a.jsonl")] == [list(COLUMNS)] * 6
     (whole,) = run("hosts", archive, "--union", "--json", "-t", 1500).rows
     assert {name: union[name] for name in (*COLUMNS, "site")} == whole
-
-
-def test_csv_keeps_its_columns(run: Run, archive: Path) -> None:
-    records = list(csv.reader(io.StringIO(run("explain", archive / "**/*.cube", HOST, "--csv").out)))
-    assert tuple(records[0]) == COLUMNS
-    assert len(records) == 7
 
 
 def test_bars(run: Run, archive: Path) -> None:

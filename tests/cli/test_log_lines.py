@@ -139,14 +139,6 @@ def test_a_terminal_gets_text_unless_json_is_asked_for(tmp_path: Path, options: 
         assert [json.loads(line)["event"] for line in shown.decode().split("\r\n")[:-1]] == ["summary"]
 
 
-def test_another_word_is_refused(tmp_path: Path) -> None:
-    hub = make_hub(tmp_path, "--log-format", "xml")
-    with ending(hub):
-        hub.start()
-        assert hub.process.wait(DEADLINE) == 2
-    assert hub.words == "superhosts: --log-format: 'xml' is none of auto, text, json\n"
-
-
 class FullOnce(StringIO):
     """A stream on a disk that is full for one line."""
 

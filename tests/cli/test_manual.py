@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from commands import parsed_commands
-from places import DOCS, ROOT
+from places import DOCS, ROOT, load_module
 from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, key_of
-from superhosts.cli._manual import _prose, pages, reference_pages, write_pages
 from superhosts.cli.config import config_init
 from superhosts.cli.usage.setup import ConfigInit
 
-PAGES, REFERENCE = pages(), reference_pages()
+MANUAL = load_module(DOCS / "manual.py")
+PAGES, REFERENCE = MANUAL.pages(), MANUAL.reference_pages()
 
 
 def test_the_pages_of_the_project_are_current_and_no_others_are_there(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_the_pages_of_the_project_are_current_and_no_others_are_there(tmp_path: 
         gone = tmp_path / pattern.replace("*", "-gone")
         gone.parent.mkdir(exist_ok=True)
         gone.write_text("old")
-        write_pages(tmp_path, made, pattern)
+        MANUAL.write_pages(tmp_path, made, pattern)
         for place in (folder, tmp_path):
             assert {str(path.relative_to(place)) for path in place.glob(pattern)} == expected
 
@@ -72,7 +72,7 @@ def test_every_key_of_a_new_configuration_file_is_on_the_page(tmp_path: Path) ->
 
 
 def test_signs_of_markdown_outside_of_code_are_signs() -> None:
-    assert _prose("a_b 'x/**' [c] `d_e` with --json-x <f>") == r"a\_b 'x/\*\*' \[c\] `d_e` with `--json-x` \<f>"
+    assert MANUAL._prose("a_b 'x/**' [c] `d_e` with --json-x <f>") == r"a\_b 'x/\*\*' \[c\] `d_e` with `--json-x` \<f>"
 
 
 def test_the_package_takes_them_to_where_man_looks() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import superhosts as sh
 from commands import Run, process, start
-from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.hashing import fingerprint
 from traffic import talk, write
 
 SMALL = ["--memory", "64KiB", "--inner", "10.0.0.0/8", "--device", "cpu"]
@@ -86,16 +86,6 @@ def test_saved_sketches_are_queried_without_an_option(run: Run, own_file: Path, 
     own_file.unlink()
     assert written in run("hosts", own).err
     assert not own_file.exists()
-
-
-def test_saving_into_sketches_of_another_key_says_which(run, own_file, capture, tmp_path) -> None:
-    common = ["scan", capture, *SMALL, "--save", tmp_path / "saved", "--site", "ams"]
-    assert run(*common, "--key-file", "public").status == 0
-    ended = run(*common)
-    assert ended.status == 4
-    theirs, ours = fingerprint(DEFAULT_KEY), fingerprint(own_file.read_bytes().strip())
-    words = f"it was made with key {theirs}, this run with key {ours}; give the key of the sketch with --key-file"
-    assert f": cannot be merged into this run: {words}, move this file away, or save to another folder\n" in ended.err
 
 
 # Where no key can be kept

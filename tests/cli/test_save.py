@@ -66,17 +66,6 @@ def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, captu
     assert sh.load(second).estimate("10.0.0.7")[0].peers == 1500
 
 
-def test_a_sketch_of_another_geometry_is_named(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
-    common = ["scan", path, "-q", "--json", "-t", 20, "--save", tmp_path / "s", "--memory"]
-    assert run(*common, "1MiB").status == 0
-    ended = run(*common, "2MiB")
-    (saved,) = (tmp_path / "s").iterdir()
-    words = "cannot be merged into this run: it was made with --memory 1MiB, this run with --memory 2MiB"
-    way = "move this file away, or save to another folder"
-    assert (ended.status, ended.err) == (4, f"superhosts: NOT SAVED: {saved}: {words}; {way}\n")
-
-
 def test_a_sketch_that_was_there_is_named_unless_quiet(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
     common = ["scan", path, "--json", "-t", 20, "--save", tmp_path / "s", "--memory", "1MiB"]

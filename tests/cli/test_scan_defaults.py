@@ -336,19 +336,6 @@ def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
         assert child.wait(240) == 0
 
 
-@pytest.mark.slow
-def test_the_table_of_a_window_is_shown_when_it_closes() -> None:
-    with start("scan", "-", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
-        child.stdin.write(packets.pcap(crowd(20)))
-        child.stdin.flush()
-        shown = b""
-        while b"10.0.0.1" not in shown:
-            shown += child.stdout.readline()
-        assert child.poll() is None
-        child.stdin.close()
-        assert child.wait(240) == 0
-
-
 def test_the_last_line_tells_what_exports_lack() -> None:
     exports = [
         {"input": "a", "lost_records": 490, "damaged": 1, "other_datagrams": 0, "wrong_times": None},

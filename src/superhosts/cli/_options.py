@@ -304,10 +304,10 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions):
 
 
 @options("Traffic")
-class EndlessTrafficOptions(TrafficOptions, EvidenceOptions):
+class EndlessTrafficOptions(ScanTrafficOptions):
+    """The same for traffic that does not end."""
+
     window: str = WINDOW
-    slide: str | None = SLIDE
-    filter: str | None = FILTER
 
 
 @options("Detector")

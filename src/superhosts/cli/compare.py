@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from superhosts.cli._declaration import declared
 from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.cli._settings import output_options
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
@@ -44,7 +45,6 @@ from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
-from superhosts.sources.synthetic.traffic import Traffic
 
 COSTS = ("err", "held", "M/s", "ms", "MiB", "file")
 
@@ -77,7 +77,8 @@ class Contest:
 
     def __init__(self, options: Compare, threshold: float) -> None:
         self.options, self.threshold = options, threshold
-        self.traffic = None if options.inputs else make_traffic(options)
+        given = {name: getattr(options, name) for name in declared(SyntheticOptions)}  # which override --quick
+        self.traffic = None if options.inputs else synthetic_traffic(**given)
         self.errors: list[SuperhostsError] = []
         self.estimates: dict[str, list[Estimates]] = defaultdict(list)  # of all windows, by detector, for figures
         self._rounds = 0
@@ -149,18 +150,6 @@ class Contest:
         key = key_words([fingerprint(secret_of(self._shared(None).key))])
         estimates = {name: joined(some) for name, some in self.estimates.items()}
         return Facts(self.threshold, key, command_line(sys.argv), estimates)
-
-
-def make_traffic(options: SyntheticOptions) -> Traffic:
-    """Return the synthetic traffic; options that are given override --quick."""
-    return synthetic_traffic(
-        windows=options.windows,
-        flows=options.flows,
-        packets=options.packets,
-        super_hosts=options.super_hosts,
-        seed=options.seed,
-        quick=options.quick,
-    )
 
 
 def _draw(rows: list[Row], folder: Path, contest: Contest) -> None:

@@ -1,4 +1,4 @@
-"""Manual pages and the reference from the texts of the help: `python -m superhosts.cli._manual man docs/reference`.
+"""Manual pages and the reference from the texts of the help: `python docs/manual.py man docs/reference`.
 
 In `man`, superhosts.1 lists the commands, superhosts-scan.1 and so on describe each of them. In `docs/reference`,
 `commands/` has a page for each command, with every option, and an index with exit statuses and environment variables;
