@@ -82,20 +82,6 @@ def test_a_wrong_gzip_checksum(run: Run) -> None:
     assert ended.rows
 
 
-@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
-def test_packets_before_a_wrong_checksum_count(kind: str, tmp_path: Path) -> None:
-    for packets in (1, 2, 1000):
-        packed = bytearray(gzip.compress(good(kind, packets)))
-        packed[-8] ^= 1
-        path = write(tmp_path, bytes(packed))
-        counted, errors, warnings = scanned(path)
-        assert (counted, errors) == (packets, [])
-        assert warnings == [
-            f"{path}: byte {len(packed) - 4} of the compressed data: wrong gzip checksum; "
-            "what came before counts, and some of it may be damaged"
-        ]
-
-
 def test_a_warning_does_not_depend_on_the_block_size(tmp_path: Path) -> None:
     """A damaged record ends the reading: nothing is said of a wrong checksum far behind it."""
     for damage, warnings in ((DAMAGE["pcap"], 0), (b"", 1)):

@@ -53,8 +53,7 @@ MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
 
 _FIRST_PIECE, _LARGEST_PIECE = 1024, 256 * 1024  # of gzip data: small at first, as a member may be tiny
 _ZSTD_MAGIC, _ZSTD_BLOCK, _ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 128 * 1024, 18
-_XZ_PIECE = 512  # bytes of input, and bytes of output, of one call; half of that would be 5 % slower
-_XZ_STEP = 8192
+_XZ_PIECE, _XZ_STEP = 1024, 8192  # bytes of input and of output of one call; half of that would be 5 % slower
 _XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
 
 Unpacked = tuple[int, bytes]
@@ -196,7 +195,6 @@ class Zstd:
         return length
 
     def _check(self, data: memoryview) -> Unpacked:
-        """Compare the checksum of a frame."""
         if len(data) < 4:
             return _NEEDS_MORE
         try:
@@ -212,8 +210,6 @@ def _reason(error: zstandard.ZstdError) -> str:
 
 
 class Xz:
-    """Streams of blocks of LZMA2 chunks."""
-
     wrong_checksums = 0  # wrong checksums of xz are damage
 
     def __init__(self) -> None:
@@ -387,8 +383,6 @@ class ChunksAhead:
 
 
 class CompressedStream:
-    """The decompressed bytes of an input."""
-
     def __init__(self, plain: PlainStream, compression: str, alone_after: int) -> None:
         self.compression = compression
         self.ended_early = ""
@@ -421,7 +415,6 @@ class CompressedStream:
         self._output = np.frombuffer(data + self._output.tobytes(), np.uint8)
 
     def _take(self) -> bool:
-        """Take the next chunk; False if it has no output."""
         if self._ahead is None and self._unpacked >= self._alone_after and not self._plain.live:
             self._ahead = ChunksAhead(self._chunks, self._plain.name)
             self._chunks = iter(self._ahead)

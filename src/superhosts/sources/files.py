@@ -53,7 +53,6 @@ def _package(url: str) -> str:
 
 
 def url_size(url: str) -> int | None:
-    """Return the bytes of a file behind a URL, None if the server does not tell."""
     system, path = file_system(url)
     try:
         found = system.info(path)

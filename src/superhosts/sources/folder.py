@@ -119,7 +119,6 @@ class FolderSource(Source):
             return
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the files that were read to their end and are still there, compressed or not."""
         return dict(self._finished)
 
     # Reading

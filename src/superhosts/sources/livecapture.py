@@ -36,6 +36,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ from superhosts.core.units import SECOND, format_size, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Scheme, Source, SourceCounters
+from superhosts.sources.base import PACE, Scheme, Source, SourceCounters
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
@@ -308,7 +309,6 @@ class Ring:
         return float(waiting.mean())
 
     def close(self) -> None:
-        """Give back the ring. Its memory goes when the arrays are gone."""
         self.socket.close()
 
 
@@ -347,7 +347,6 @@ def accept(size: int) -> bytes:
 
 @cache
 def load_libpcap() -> Any:
-    """Return libpcap, None if it is not there."""
     for name in (*_LIBRARIES, ctypes.util.find_library("pcap")):
         if name is None:
             continue
@@ -522,15 +521,10 @@ class LiveSource(Source):
     replays = False
     loses = True
 
-    def __init__(
-        self,
-        interface: str,
-        capturing: Capturing,
-        fanout: Fanout | None = None,
-        *,
-        pace: Pace = PACE,
-        clocks: Clocks = CLOCKS,
-    ) -> None:
+    _lender: frames.ColumnLender
+    _columns: frames.Columns
+
+    def __init__(self, interface: str, capturing: Capturing, fanout: Fanout | None = None) -> None:
         self.name = f"{WORD}:{interface}"
         self.counters = SourceCounters()
         open_socket(self.name).close()
@@ -538,7 +532,6 @@ class LiveSource(Source):
             known = ", ".join(printable(name) for name in interface_names())
             raise InputError(f"no such interface; here are {known}, or any for all of them", file=self.name)
         self._interface, self._capturing, self._fanout = interface, capturing, fanout
-        self._pace, self._clocks = pace, clocks
         self._filter: str | None = None
         self._ring: Ring | None = None
         self._bound = 0  # the number of the interface
@@ -547,8 +540,6 @@ class LiveSource(Source):
         self._losses = Losses()
         self._tally = np.zeros(frames.TALLY_SLOTS, np.int64)
         self._place = np.zeros(PLACE_SLOTS, np.int64)
-        self._lender: frames.ColumnLender | None = None
-        self._columns: frames.Columns | None = None
 
     def use_filter(self, expression: str) -> None:
         """Take only packets that match; UsageError with libpcap's message if the expression is wrong."""
@@ -619,31 +610,29 @@ class LiveSource(Source):
         self._waits = True
         ring = self._ring
         assert ring is not None
-        now = self._clocks.steady()
-        if not ring.wait(self._pace.wake) or (self._trouble and now - self._looked > CHECKED):
+        now = time.monotonic()
+        if not ring.wait(PACE.wake) or (self._trouble and now - self._looked > CHECKED):
             self._looked = now
             self._check_interface()
         return ()
 
     def _rest(self) -> Iterator[PacketBlock]:
-        stopped, limit = self._clocks.wall(), self._clocks.steady() + LONGEST_LINGER
-        quiet = self._clocks.steady() + LINGER
+        stopped, limit = time.time_ns(), time.monotonic() + LONGEST_LINGER
+        quiet = time.monotonic() + LINGER
         is_last = False
         while not is_last:
-            is_last = self._clocks.steady() >= min(quiet, limit)  # asked before reading: this process may have slept
+            is_last = time.monotonic() >= min(quiet, limit)  # asked before reading: this process may have slept
             if block := self._read():
                 yield block
-                quiet = self._clocks.steady() + LINGER
+                quiet = time.monotonic() + LINGER
                 is_last |= int(self._tally[frames.TIME]) > stopped
             elif not is_last:
-                self._clocks.sleep(RETIRE / 5000)
+                time.sleep(RETIRE / 5000)
 
     def _read(self) -> PacketBlock:
         """Return the packets that are in the ring, at most as many as the columns hold, and count them."""
         ring, lender, columns = self._ring, self._lender, self._columns
         assert ring is not None
-        assert lender is not None
-        assert columns is not None
         with measured("walk") as work:
             self._walk(ring.bytes, ring.words, ring.layout)
             work.amount += int(self._tally[frames.PACKETS])
@@ -656,7 +645,6 @@ class LiveSource(Source):
         return frames.take(kept, self._tally, self.counters)
 
     def _walk(self, ring: np.ndarray, words: np.ndarray, layout: Layout) -> None:
-        assert self._columns is not None
         frames.start_walk(self._tally, BLOCK_PACKETS)
         walk_ring(ring, Cursor(words, self._place, layout), self._tally, self._columns)
 
@@ -664,7 +652,7 @@ class LiveSource(Source):
         drops, self._place[DAMAGED] = ring.dropped() + int(self._place[DAMAGED]), 0
         if not drops:
             return
-        when = int(self._tally[frames.TIME]) if self._tally[frames.PACKETS] else self._clocks.wall()
+        when = int(self._tally[frames.TIME]) if self._tally[frames.PACKETS] else time.time_ns()
         if not self.counters.drops:
             self.counters.warn(f"{self.name}: packets are dropped, because the ring is full; {ADVICE}")
         self.counters.drops += drops

@@ -125,7 +125,6 @@ class Ahead:
         return self._next is not None
 
     def next_time(self) -> int | None:
-        """Return the earliest time of the next block, None at the end. Waits for it."""
         return self.reached if self.ready(wait=True) else None
 
     def take(self) -> PacketBlock:
@@ -135,7 +134,6 @@ class Ahead:
         return block
 
     def is_working(self) -> bool:
-        """Return True if no block is ready but one is being read."""
         return not self.source.waits() and self._next is None and not self.ended
 
 

@@ -94,12 +94,6 @@ def test_an_export_time_that_is_far_off_is_the_time_of_arrival() -> None:
         assert reading.status["wrong_times"] == 1
 
 
-def test_which_time_counts() -> None:
-    found = {time: e.Reading(time=time).feed(V5, received=NOW).times for time in ("start", "end", "export", "received")}
-    noon = e.NOON * e.SECOND
-    assert found == {"start": [noon - 4 * e.SECOND], "end": [noon - 3 * e.SECOND], "export": [noon], "received": [NOW]}
-
-
 # Sequence numbers
 
 

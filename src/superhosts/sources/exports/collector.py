@@ -120,13 +120,13 @@ class Collector:
 
     def status(self, name: str) -> dict[str, Any]:
         totals = self._totals.tolist()
-        lost, restarts = self.registry.losses()
+        lost_records, lost_datagrams, restarts = self.registry.losses()
         return {
             "input": name,
             "datagrams": totals[layout.DATAGRAMS],
             "sampling": self.registry.rate() or None,
-            "lost_records": lost["records"],
-            "lost_datagrams": lost["datagrams"],
+            "lost_records": lost_records,
+            "lost_datagrams": lost_datagrams,
             "kernel_drops": self.dropped,
             "restarts": restarts,
             "other_datagrams": totals[layout.UNKNOWN_VERSION],

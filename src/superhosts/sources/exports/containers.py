@@ -184,7 +184,6 @@ class PcapngRecords:
             at = behind
 
     def _frame(self, kind: int, content: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-        """Return start, end, link and time of the frame in a block; nothing if there is none."""
         number = length = ticks = begins = 0
         if kind == _INTERFACE and end - at >= 8:
             self._interfaces.append(self._interface(content, at, end))

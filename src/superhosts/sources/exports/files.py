@@ -146,8 +146,6 @@ class ExportFile(FileSource[Stream]):
 
 
 class _Splitter:
-    """Cuts blocks of bytes into datagrams."""
-
     def __init__(self, head: bytes, is_sflow: bool, name: str) -> None:
         self._is_sflow, self._name = is_sflow, name
         kinds = (kind for kind in CAPTURES if kind.recognises(head))

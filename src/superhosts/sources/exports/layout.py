@@ -353,7 +353,6 @@ def _family(places: dict[int, tuple[int, int]]) -> int:
 
 
 def _laid_out(fields: list[Field], places: dict[int, tuple[int, int]], plan: Rows) -> tuple[Rows, Rows]:
-    """Write where the fields are, or for records of varying length, which of them matter."""
     by_number = {number: slot for slot, (number, _) in places.items()}
     if any(field.length == VARIABLE for field in fields):
         plan[KIND] = VARYING

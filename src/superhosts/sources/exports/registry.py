@@ -88,12 +88,11 @@ class Registry:
         self.samplers: dict[int, dict[int, int]] = {}  # by address: sampler → rate
         self.given_up = 0  # streams and templates
         self.changed = False  # since somebody has looked
-        self.lost = {"records": 0, "datagrams": 0}  # of streams that were given up
-        self.restarts = 0
+        self._lost = np.zeros(3, np.int64)  # what `losses` returns, of streams that were given up
         self._times = times
         self._free = list(range(limits.templates, V5_PLAN, -1))  # rows for plans
         self._own: Counter[int] = Counter()  # templates of each stream
-        self._rows: dict[tuple[int, int], int] = {}  # row of the plan, by stream and number
+        self.rows: dict[tuple[int, int], int] = {}  # row of the plan, by stream and number
         streams, plans = limits.streams, limits.templates + 1
         self.tables = Tables(
             np.zeros((streams, 3), np.uint64),
@@ -129,9 +128,9 @@ class Registry:
             plan, fields = option_plan(), np.empty((0, 2), np.int64)
         else:
             plan, fields = make_plan(template.fields, self._times)
-        row = self._rows.get(key)
+        row = self.rows.get(key)
         if row is None:
-            row = self._rows[key] = self._new_row(stream)
+            row = self.rows[key] = self._new_row(stream)
             self._own[stream] += 1
         plan[layout.OWNER], plan[layout.TEMPLATE] = key
         content = np.frombuffer(bytearray(template.content), np.uint8)
@@ -146,7 +145,6 @@ class Registry:
         return True
 
     def withdraw(self, stream: int, template: Template) -> None:
-        """Forget a template, or all of a kind if it has the number of a set."""
         every = template.number < 256
         for key in [key for key in self.templates if key[0] == stream and (every or key[1] == template.number)]:
             if not every or self.templates[key].kind == template.number:
@@ -161,9 +159,6 @@ class Registry:
             self.changed = True
         while len(self.samplers) > self.limits.streams:
             self.samplers.pop(next(iter(self.samplers)))
-
-    def row_of(self, key: tuple[int, int]) -> int:
-        return self._rows[key]
 
     def with_rates(self) -> list[int]:
         """Return one stream of each exporter that has announced its sampling rate."""
@@ -186,10 +181,7 @@ class Registry:
         streams = self.tables.streams[:used]
         order = np.lexsort((streams[:, layout.USED], streams[:, layout.STREAM_DATAGRAMS] >= ESTABLISHED))
         gone = order[: max(used // 4, 1)]
-        for row in streams[gone]:
-            lost, restarts = _losses(row)
-            self.lost["records" if row[layout.VERSION] in (5, 10) else "datagrams"] += int(lost)
-            self.restarts += int(restarts)
+        self._lost += _sum_losses(streams[gone])
         kept = np.sort(order[max(used // 4, 1) :])
         numbers = np.full(used, -1, np.int64)
         numbers[kept] = np.arange(len(kept))
@@ -201,9 +193,9 @@ class Registry:
         tables.streams[: len(kept)] = tables.streams[kept]
         tables.used[0] = len(kept)
         self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
-        self._rows = {(int(numbers[stream]), number): row for (stream, number), row in self._rows.items()}
-        self._own = Counter(stream for stream, _ in self._rows)
-        for (stream, _), row in self._rows.items():
+        self.rows = {(int(numbers[stream]), number): row for (stream, number), row in self.rows.items()}
+        self._own = Counter(stream for stream, _ in self.rows)
+        for (stream, _), row in self.rows.items():
             tables.plans[row, layout.OWNER] = stream
         for address in addresses - {self.key_of(stream).address for stream in range(len(kept))}:
             self.samplers.pop(address, None)
@@ -227,20 +219,17 @@ class Registry:
                 "sampling": self.rate_of(stream) or None,
             }
 
-    def losses(self) -> tuple[dict[str, int], int]:
-        rows = self.tables.streams[: self.tables.used[0]]
-        of_records = np.isin(rows[:, layout.VERSION], (5, 10))
-        lost, restarts = _losses(rows)
-        records, datagrams = int(lost[of_records].sum()), int(lost[~of_records].sum())
-        total = {"records": self.lost["records"] + records, "datagrams": self.lost["datagrams"] + datagrams}
-        return total, self.restarts + int(restarts.sum())
+    def losses(self) -> list[int]:
+        """Return the lost records, the lost datagrams and the restarts of all exporters."""
+        found: list[int] = (self._lost + _sum_losses(self.tables.streams[: self.tables.used[0]])).tolist()
+        return found
 
     def _new_row(self, stream: int) -> int:
         """Return a row for a plan; if there are too many, give up those that were used least recently."""
         has_many = self._own[stream] >= self.limits.templates_each
         if has_many or not self._free:
-            keys = [key for key in self._rows if key[0] == stream or not has_many]
-            keys.sort(key=lambda key: self.tables.plans[self._rows[key], layout.PLAN_USED])
+            keys = [key for key in self.rows if key[0] == stream or not has_many]
+            keys.sort(key=lambda key: self.tables.plans[self.rows[key], layout.PLAN_USED])
             oldest = keys[: max(len(keys) // 4, 1)]
             for key in oldest:
                 self._forget(key)
@@ -250,7 +239,7 @@ class Registry:
 
     def _forget(self, key: tuple[int, int]) -> None:
         """Forget a template. Its row is free for another one once the rows are indexed anew."""
-        row = self._rows.pop(key)
+        row = self.rows.pop(key)
         self._own[key[0]] -= 1
         del self.templates[key]
         self.tables.plans[row, layout.KIND] = layout.GONE
@@ -258,7 +247,7 @@ class Registry:
         self._free.append(row)
 
     def _index_plans(self) -> None:
-        index_plans(self.tables, np.array(list(self._rows.values()), np.int64))
+        index_plans(self.tables, np.array(list(self.rows.values()), np.int64))
 
 
 def _power(least: int) -> int:
@@ -270,6 +259,12 @@ def _losses(streams: Rows) -> Any:
     includes_own = streams[..., layout.SCORE] > 0
     lost = np.where(includes_own, streams[..., layout.OWN_LOST], streams[..., layout.LOST])
     return lost, np.where(includes_own, streams[..., layout.OWN_RESTARTS], streams[..., layout.RESTARTS])
+
+
+def _sum_losses(streams: Rows) -> Rows:
+    of_records = np.isin(streams[:, layout.VERSION], (5, 10))
+    lost, restarts = _losses(streams)
+    return np.array([lost[of_records].sum(), lost[~of_records].sum(), restarts.sum()], np.int64)
 
 
 class Template(NamedTuple):
@@ -439,7 +434,7 @@ class TemplateFile:
 
 def _content(registry: Registry) -> list[dict[str, Any]]:
     plans, streams = registry.tables.plans, registry.tables.streams
-    by_use = sorted(registry.templates, key=lambda key: -plans[registry.row_of(key), layout.PLAN_USED])
+    by_use = sorted(registry.templates, key=lambda key: -plans[registry.rows[key], layout.PLAN_USED])
     kept: dict[int, list[Template]] = {}
     size = 0
     for key in by_use:
@@ -473,6 +468,7 @@ def _load(content: Any, registry: Registry) -> None:
             return
         for kind, record in each["templates"]:
             for template in read_templates(bytes.fromhex(record), kind):
-                registry.learn(stream, template)
+                if template.fields:
+                    registry.learn(stream, template)
         for sampler, rate in each["sampling"]:
             registry.note_rate(stream, int(sampler), int(rate))
